@@ -162,7 +162,7 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
 
     def vectors_of(candidate: Candidate) -> np.ndarray:
         if candidate.derive is not None:
-            return candidate.derive(vectors_of)
+            return candidate.derive(*map(vectors_of, candidate.parts))
         if candidate.name not in kept_vectors:
             made_here = candidate not in board.bases
             path = (out if made_here else given.out) / f"vectors-{collection.name}-{candidate.slug}.npy"

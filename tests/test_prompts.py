@@ -17,7 +17,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.evaluation.label_free import verdict as verdict_module
 from selfsent.searching.index import Index
-from selfsent.selection.held_out_tests import HeldOutTests
+from selfsent.selection.held_out_tests import GeneralTest
 from selfsent.selection.search_scores import SearchTest
 from selfsent.serving.application import build_application
 from selfsent.serving.served import ServedIndexes, ServedModels
@@ -154,7 +154,7 @@ def test_what_a_folder_says_of_its_use_survives_training(model, documents, tmp_p
 def test_the_table_of_fit_is_by_encode_query_and_encode_document(model, theirs, documents, tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     seen = []
-    for kind in (HeldOutTests, SearchTest):
+    for kind in (GeneralTest, SearchTest):
 
         def scored(self, vectors, name, score=kind.score):
             seen.append((self, vectors, name))
@@ -164,7 +164,7 @@ def test_the_table_of_fit_is_by_encode_query_and_encode_document(model, theirs, 
     settings = ["steps=50", "batch_size=8", "static_steps=25", "static_batch_size=16", "bootstrap=100"]
     found = selfsent.fit(corpus=documents, base=model, out=tmp_path / "fit", minutes=0.1, settings=settings)
     own = [(tests, vectors) for tests, vectors, name in seen if name == "prompted"]
-    assert {type(tests) for tests, _ in own} == {HeldOutTests, SearchTest}
+    assert {type(tests) for tests, _ in own} == {GeneralTest, SearchTest}
     for tests, vectors in own:
         require_theirs(tests, vectors, theirs)
     tests = next(tests for tests, _ in own if isinstance(tests, SearchTest) and tests._resamples)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, ModelArgument, Overwrite
+from selfsent.cli.options import Column, ModelArgument, Overwrite, open_display
 
 
 def classify(
@@ -31,11 +31,9 @@ def classify(
 
     Example: selfsent classify builtin intents.csv --texts tickets.jsonl --out labels.csv
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
     from selfsent.labels.classify import classify as train
 
+    display = open_display()
     result = train(model, labelled, new=texts, column=column, out=out, overwrite=overwrite, progress=display)
     display.print(str(result))
     return result

@@ -1,6 +1,6 @@
 """selfsent compare: whether one encoder is better than another, on text without labels or on labelled tasks."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,10 +16,8 @@ from selfsent.cli.options import (
     Scores,
     StopOn,
     Texts,
+    loading,
 )
-
-if TYPE_CHECKING:
-    from selfsent.cli.display import Display
 
 _WRITTEN_BY = "selfsent compare"  # by which its own file is known
 
@@ -56,17 +54,14 @@ def compare(
 
     Example: selfsent compare old-1/model,old-2/model,old-3/model new-1/model,new-2/model,new-3/model --tasks sts
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
-    how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap, "progress": display}
+    how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap}
     if tasks is not None:
         _require_default("--tasks", text=text, out=out, details=details)
         how |= {"data": data, "max_length": max_length, "classifier": classifier, "stop_on": stop_on}
-        return _compare_on_tasks(display, before, after, split_tasks(tasks), how)
+        return _compare_on_tasks(before, after, split_tasks(tasks), how)
     _require_default("text without labels", data=data, max_length=max_length)
     how |= {"documents": documents, "static": static, "language": language, "column": column}
-    return _compare_on_text(display, before, after, text or ["pydocs"], out, how | {"details": details})
+    return _compare_on_text(before, after, text or ["pydocs"], out, how | {"details": details})
 
 
 def _require_default(basis: str, **options: object) -> None:
@@ -79,13 +74,12 @@ def _require_default(basis: str, **options: object) -> None:
             raise ConfigurationError(f"{option} changes nothing in a comparison on {basis}: leave it out")
 
 
-def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[str], how: dict[str, Any]) -> object:
+def _compare_on_tasks(before: str, after: str, tasks: list[str], how: dict[str, Any]) -> object:
     from selfsent.errors import ConfigurationError
-    from selfsent.runtime.imports import loading
 
     if "retrieval" in tasks:
         raise ConfigurationError("the task retrieval is not compared: leave --tasks out and give TEXT")
-    with loading("torch", display):
+    with loading("torch") as display:
         from selfsent.cli.tables import difference_table
         from selfsent.evaluation import evaluate as scoring
         from selfsent.evaluation.comparison import require_seeds
@@ -94,23 +88,19 @@ def _compare_on_tasks(display: "Display", before: str, after: str, tasks: list[s
     new, old = (split_tasks(models) for models in (after, before))
     require_seeds(len(old), len(new))  # here, in the order of the command
     hardware.choose_hardware()
-    compared = scoring.compare(new, old, tasks, **how)
+    compared = scoring.compare(new, old, tasks, progress=display, **how)
     display.print(difference_table((before, after), *compared))
     return compared
 
 
-def _compare_on_text(
-    display: "Display", before: str, after: str, texts: list[str], out: Scores, how: dict[str, Any]
-) -> object:
-    from selfsent.runtime.imports import loading
-
-    with loading("torch", display):
+def _compare_on_text(before: str, after: str, texts: list[str], out: Scores, how: dict[str, Any]) -> object:
+    with loading("torch") as display:
         from selfsent.cli.tables import verdict_table
         from selfsent.evaluation.label_free.verdict import verdict
         from selfsent.storage import atomic, locks
 
     with locks.reserved(out, _WRITTEN_BY):
-        result = verdict(before, after, texts, **how)
+        result = verdict(before, after, texts, progress=display, **how)
         display.print(verdict_table(result))
         for name, why in result.left_out.items():
             display.print(f"left out: {name}, because {why}")

@@ -1,7 +1,5 @@
 """selfsent encode: write the embeddings of texts to disk."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +12,9 @@ from selfsent.cli.options import (
     Overwrite,
     Precision,
     Workers,
+    open_display,
     require_engine,
+    standard_input,
 )
 
 
@@ -49,15 +49,13 @@ def encode(
 
     Example: selfsent encode sentences.txt --model runs/scd/model --out sentences.npy
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
     from selfsent.bulk.encode import encode_to, find_sources
     from selfsent.bulk.outputs import require_output
     from selfsent.bulk.store import Store, parse_part
     from selfsent.encoder.open import open_encoder
     from selfsent.errors import ConfigurationError, Interrupted
 
+    display = open_display()
     require_output(out)
     share = parse_part(part) if part else None
     if share and engine == "ray":
@@ -78,7 +76,7 @@ def encode(
             out,
             opened,
             text or None,
-            texts=None if text else _standard_input(),
+            texts=None if text else standard_input(),
             column=column,
             prompt_name=prompt_name,
             precision=precision,
@@ -98,11 +96,3 @@ def encode(
     display.end()
     display.print(str(done))
     return done
-
-
-def _standard_input() -> Iterator[str]:
-    from selfsent.corpus import formats
-
-    stdin = formats.OpenFile(Path("standard input"))
-    stdin.stream = sys.stdin.buffer
-    return (line.rstrip("\r\n") for line in stdin.lines())

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Classifier, Corpus, Data, MaxLength, ModelArgument, Precision, Scores, StopOn
+from selfsent.cli.options import Classifier, Corpus, Data, MaxLength, ModelArgument, Precision, Scores, StopOn, loading
 
 TASKS = (
     "Commas between: sts, stsb, geometry, retrieval, transfer, mr, probing, downstream, banking77 ...; own files: "
@@ -42,11 +42,7 @@ def evaluate(
 
     The task retrieval searches documents of --corpus, pydocs unless given.  selfsent compare compares two models.
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch", display):
+    with loading("torch") as display:
         from selfsent.cli.tables import results_table
         from selfsent.evaluation import evaluate as scoring
         from selfsent.evaluation.senteval import declutr_averages

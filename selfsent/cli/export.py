@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.completion import complete_words
-from selfsent.cli.options import Documents, Language, ModelArgument, Overwrite, Precision
+from selfsent.cli.options import Documents, Language, ModelArgument, Overwrite, Precision, loading
 
 
 def export(
@@ -20,8 +20,7 @@ def export(
         ),
     ],
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]"),
+        list[str] | None, typer.Option(help="Text for the verdict; may be repeated  \\[default: what the run held out]")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write  \\[default: exports/NAME-FORMAT]")] = None,
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Keep an export that lost by it")] = False,
@@ -38,11 +37,7 @@ def export(
 
     Example: selfsent export runs/tickets --to onnx-int8
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.export.export import export_model
 
     done = export_model(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.options import Column, Resume, Texts, settings_option
+from selfsent.cli.options import Column, Resume, Texts, loading, settings_option
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -28,8 +28,7 @@ def fit(
         ),
     ] = None,
     purpose: Annotated[
-        str | None,
-        typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]"),
+        str | None, typer.Option("--for", help="What the encoder is for: search, grouping or both  \\[default: both]")
     ] = None,
     queries: Annotated[
         Path | None, typer.Option(help="Queries as people ask them, one a line, to show and judge what they find")
@@ -46,11 +45,7 @@ def fit(
 
     The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.cli.search import search_line
         from selfsent.cli.tables import fit_table
         from selfsent.selection.fit import fit as select

@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, IdColumn, settings_option
+from selfsent.cli.options import Column, IdColumn, open_display, settings_option
 
 
 def index(
     text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Files, folders or hub names of data sets, or 'pydocs'"),
+        list[str] | None, typer.Argument(metavar="TEXT", help="Files, folders or hub names of data sets, or 'pydocs'")
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="A folder, a name on the hub, or 'builtin'  \\[default: builtin]")
@@ -32,39 +31,31 @@ def index(
 
     Example: selfsent index tickets.jsonl --model runs/demo/model --out runs/tickets.index
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
     from selfsent import config
     from selfsent.errors import ConfigurationError
     from selfsent.searching.index import Changed, Index
     from selfsent.searching.settings import IndexConfig
 
+    display = open_display()
     if update:
-        if set_:
-            raise ConfigurationError("--set does not fit --update: settings are of the whole index; make it again")
-        if id_column != "id":
-            raise ConfigurationError("--id-column does not fit --update: an index keeps its own; make it again")
-        if column is not None:
-            raise ConfigurationError("--column does not fit --update: an index keeps its own; make it again")
-        if model:
-            raise ConfigurationError(
-                f"--model does not fit --update: {out} keeps the encoder that it was made with; leave --model out, or "
-                "make another index"
-            )
+        settled = "an index keeps its own; make it again"
+        refused = {
+            "--set": set_ and "settings are of the whole index; make it again",
+            "--id-column": id_column != "id" and settled,
+            "--column": column is not None and settled,
+            "--model": model
+            and f"{out} keeps the encoder that it was made with; leave --model out, or make another index",
+        }
+        for option, why in refused.items():
+            if why:
+                raise ConfigurationError(f"{option} does not fit --update: {why}")
         made = Index.open(out)
         made.require_related(text or ())
         changed = made.update(text or (), progress=display)
     elif text:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
         made = Index.make(
-            text,
-            out,
-            model=model or "builtin",
-            column=column,
-            id_column=id_column,
-            config=settings,
-            progress=display,
+            text, out, model=model or "builtin", column=column, id_column=id_column, config=settings, progress=display
         )
         changed = Changed(added=len(made), deleted=0, kept=0)
     else:

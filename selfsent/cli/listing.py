@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfsent.config import RECIPES, Setting, describe
+from selfsent.config import RECIPES, Setting, describe, is_recipe
 from selfsent.errors import unknown
 from selfsent.objectives.listing import method_files
 
@@ -46,7 +46,9 @@ def listed_keys(*groups: str) -> Iterator[Setting]:
 
 
 def require_methods(names: str) -> None:
-    """Refuse what is neither a method nor a preset, nor looks like a module, before torch is loaded."""
+    """Refuse what is no method, preset or recipe, nor looks like a module, before torch is loaded."""
+    if is_recipe(names):
+        return
     presets = [preset for method in listed_methods().values() for preset in method.presets]
     names_of_methods = [*method_files(), *presets]
     for name in (part.strip() for part in names.split("+")):

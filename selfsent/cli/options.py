@@ -3,17 +3,20 @@
 import inspect
 import json as reader
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from selfsent.cli.completion import complete_recipe, complete_setting
 from selfsent.runtime.launch import launched_number
 from selfsent.runtime.printed import plain
+
+if TYPE_CHECKING:
+    from selfsent.cli.display import Display
 
 _TEXT = "Files, folders or hub names of data sets, or 'pydocs', the Python documentation"
 Texts = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help=f"{_TEXT}  \\[default: pydocs]")]
@@ -78,12 +81,12 @@ def with_json(command: Callable[..., object]) -> Callable[..., None]:
     option = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, all else on stderr")]
 
     @wraps(command)
-    def run(*, json: bool, **given: object) -> None:
+    def run(*, json: bool, **arguments: object) -> None:
         if not json:
-            command(**given)
+            command(**arguments)
             return
         with redirect_stdout(sys.stderr):
-            result = plain(command(**given))
+            result = plain(command(**arguments))
         if not launched_number():  # of several processes the first speaks
             typer.echo(reader.dumps(result or {}, allow_nan=False))
 
@@ -92,6 +95,32 @@ def with_json(command: Callable[..., object]) -> Callable[..., None]:
     vars(run)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), added])
     run.__annotations__ = {**command.__annotations__, "json": option}
     return run
+
+
+def open_display() -> "Display":
+    """Return the display of a command; rich is imported only then."""
+    from selfsent.cli.display import Display
+
+    return Display()
+
+
+@contextmanager
+def loading(what: str) -> Iterator["Display"]:
+    """Open the display of a command, and say on it that ``what`` is loaded, which the block imports."""
+    from selfsent.runtime import imports
+
+    display = open_display()
+    with imports.loading(what, display):
+        yield display
+
+
+def standard_input() -> Iterator[str]:
+    """Yield the lines of standard input, without their ends; one that cannot be read is refused by its number."""
+    from selfsent.corpus.formats import OpenFile
+
+    stdin = OpenFile(Path("standard input"))
+    stdin.stream = sys.stdin.buffer
+    return (line.rstrip("\r\n") for line in stdin.lines())
 
 
 def require_engine(engine: str, workers: int | None) -> None:

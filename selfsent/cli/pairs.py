@@ -17,6 +17,8 @@ from selfsent.cli.options import (
     Precision,
     SomeTexts,
     Split,
+    loading,
+    open_display,
     settings_option,
     with_json,
 )
@@ -57,13 +59,9 @@ def mine(
 
     Example: selfsent pairs mine tickets.jsonl --model runs/demo/model --out pairs.jsonl
     """
-    from selfsent.cli.display import Display
-    from selfsent.pairs.write import check_pairs_file
-
-    display = Display()
-    check_pairs_file(out)
     from selfsent.pairs.mine import mine_pairs
 
+    display = open_display()
     summary = mine_pairs(
         text,
         out,
@@ -101,10 +99,9 @@ def structure(
 
     Example: selfsent pairs structure wiki.jsonl --max-adjacent 12 --out wiki.parquet
     """
-    from selfsent.cli.display import Display
     from selfsent.pairs.structure import structure_pairs
 
-    display = Display()
+    display = open_display()
     how: dict[str, Any] = {"kinds": kinds} if kinds else {}
     how |= {"max_adjacent": max_adjacent, "max_pairs": max_pairs, "column": column, "language": language}
     return _print(display, structure_pairs(text, out, **how, progress=display))
@@ -136,13 +133,10 @@ def translate(
 
     Example: selfsent pairs translate wiki.jsonl --via Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
     """
-    from selfsent.cli.display import Display
     from selfsent.pairs.write import check_pairs_file
-    from selfsent.runtime.imports import loading
 
-    display = Display()
-    check_pairs_file(out)
-    with loading("torch and transformers", display):
+    check_pairs_file(out)  # before the models are loaded
+    with loading("torch and transformers") as display:
         from selfsent.pairs.translate import BackTranslation
         from selfsent.runtime import hardware
 
@@ -153,8 +147,7 @@ def translate(
     )
     for warning in backend.warnings:
         display.say(f"warning: {warning}")
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
-    summary = _produce(display, text, backend, out, **how)
+    summary = _produce(display, text, backend, out, max_texts=max_texts, split=split, column=column)
     return _print(display, summary, speed="sentences/s there and back")
 
 
@@ -186,12 +179,9 @@ def rewrite(
 
     Example: selfsent pairs rewrite wiki.jsonl --endpoint http://localhost:8000/v1 --model llama --max-texts 10000
     """
-    from selfsent.cli.display import Display
     from selfsent.pairs.rewrite import Rewriting
-    from selfsent.pairs.write import check_pairs_file
 
-    display = Display()
-    check_pairs_file(out)
+    display = open_display()
     backend = Rewriting(
         endpoint=endpoint,
         model=model,
@@ -207,8 +197,8 @@ def rewrite(
         if not yes and sys.stdin.isatty() and display.live:
             typer.confirm("Start?", err=True, abort=True)
 
-    how: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
-    summary = _produce(display, text, backend, out, confirm=confirm, **how)
+    reading: dict[str, Any] = {"max_texts": max_texts, "split": split, "column": column}
+    summary = _produce(display, text, backend, out, confirm=confirm, **reading)
     _print(display, summary, speed=f"sentences/s with {backend.tokens_in:,} tokens in, {backend.tokens_out:,} out")
     if summary.failed:
         display.print("Run the same command again to retry those that failed.")
@@ -239,10 +229,9 @@ def convert(
 
     Example: selfsent pairs convert train.source.xz --out pairs.parquet
     """
-    from selfsent.cli.display import Display
     from selfsent.pairs.convert import convert_pairs
 
-    display = Display()
+    display = open_display()
     summary = convert_pairs(
         first,
         second,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, Data, Resume, Texts, settings_option
+from selfsent.cli.options import Column, Data, Resume, Texts, loading, settings_option
 
 
 def pretrain(
@@ -18,8 +18,7 @@ def pretrain(
         ),
     ] = None,
     base: Annotated[
-        str | None,
-        typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'"),
+        str | None, typer.Option(help="Continue a masked LM: a folder, a name on the hub, or 'builtin-mlm'")
     ] = None,
     vocabulary: Annotated[
         int | None,
@@ -45,11 +44,7 @@ def pretrain(
 
     Settings for --set: length, batch_size, learning_rate, objective.*, factors.*, corpus.* ...
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.pretraining.pretrain import pretrain
 
     result = pretrain(

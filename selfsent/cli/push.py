@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.options import loading
+
 
 def push(
     model: Annotated[str, typer.Argument(help="The folder of a model, of a run or of an export")],
@@ -18,11 +20,7 @@ def push(
 
     Example: selfsent push runs/tickets me/tickets-encoder --license cc-by-sa-4.0
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.export.push import push_model
 
     address = push_model(model, repository, public=public, licence=license, language=language, progress=display)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from selfsent.cli.options import loading
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as train writes them")],
@@ -20,11 +22,7 @@ def report(
 
     Seeds of one recipe are shown as mean and spread; several recipes side by side.
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.report.page import write_report
         from selfsent.runtime import hardware
 

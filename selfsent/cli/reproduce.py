@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selfsent.cli.options import Data, Resume, settings_option
+from selfsent.cli.options import Data, Resume, loading, settings_option
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -55,11 +55,7 @@ def reproduce(
 
     Each ends in a sentence for every claim of the paper: same direction, opposite, or cannot tell.
     """
-    from selfsent.cli.display import Display
-    from selfsent.runtime.imports import loading
-
-    display = Display()
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from selfsent.config import apply_settings, build_config
         from selfsent.errors import ConfigurationError
         from selfsent.reproduction.describe import describe_rows
@@ -99,28 +95,20 @@ def reproduce(
 def _show_plan(planned: "Sequence[PlannedArtifact]", options: "ReproduceOptions", display: "Display") -> object:
     """Print state and cost of each, and of all together; return the costs."""
     from selfsent.cli.tables import text_table
-    from selfsent.reproduction.cost import H100, format_bytes, format_hours, plan_cost, time_machine
+    from selfsent.reproduction.cost import H100, Cost, format_bytes, format_hours, plan_cost, time_machine
     from selfsent.reproduction.scale import explain_scale
 
     display.say("timing this machine")
     cost = plan_cost([artifact.plan for artifact in planned], options.seeds)
     here = {width: time_machine(width) for width in cost.operations}
-    rows = [
-        [
-            artifact.plan.artifact.id,
-            f"{artifact.cost.trainings} ({artifact.left} left)",
-            f"{artifact.cost.steps:,}",
-            f"{artifact.cost.texts:,}",
-            format_bytes(artifact.cost.memory),
-            format_hours(artifact.cost.hours(H100)),
-            format_hours(artifact.cost.hours(here)),
-        ]
-        for artifact in planned
-    ]
+
+    def row(name: str, cost: Cost, left: str = "") -> list[str]:
+        counts = [f"{cost.trainings}{left}", f"{cost.steps:,}", f"{cost.texts:,}", format_bytes(cost.memory)]
+        return [name, *counts, *(format_hours(cost.hours(rate)) for rate in (H100, here))]
+
+    rows = [row(artifact.plan.artifact.id, artifact.cost, f" ({artifact.left} left)") for artifact in planned]
     if len(planned) > 1:
-        together = [f"{cost.trainings}", f"{cost.steps:,}", f"{cost.texts:,}", format_bytes(cost.memory)]
-        hours = [format_hours(cost.hours(rate)) for rate in (H100, here)]
-        rows.append(["together, shared ones once", *together, *hours])
+        rows.append(row("together, shared ones once", cost))
     head = ["table or figure", "trainings", "steps", "texts", "memory", "one H100", "this machine"]
     display.print(text_table(head, rows))
     for artifact in planned:

@@ -4,13 +4,12 @@ import dataclasses
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from selfsent.cli.options import Column, IdColumn
+from selfsent.cli.options import Column, IdColumn, open_display, standard_input
 
 if TYPE_CHECKING:
     from selfsent.cli.display import Display
@@ -44,14 +43,13 @@ def search(
 
     Example: selfsent search runs/demo.index "delete a directory"
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
-    from selfsent.corpus import formats
-    from selfsent.errors import ConfigurationError, EncoderError
+    from selfsent.errors import ConfigurationError, EncoderError, unknown
+    from selfsent.searching.search import open_cached
+    from selfsent.searching.settings import Mode
     from selfsent.searching.writer import is_index
     from selfsent.text import clean
 
+    display = open_display()
     indexed = is_index(text)
     if indexed and (model, column, id_column) != (None, None, "id"):
         raise ConfigurationError(
@@ -59,35 +57,32 @@ def search(
         )
     if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
-    mode = _require_mode(mode) or ("hybrid" if words else None)
+    if mode is not None and mode not in get_args(Mode):
+        raise unknown("mode", mode, get_args(Mode))
+    mode = mode or ("hybrid" if words else None)
     if option := "--words" * bool(words and mode != "hybrid") or "--feedback" * bool(feedback and mode == "bm25"):
         raise ConfigurationError(f"{option} changes nothing in --mode {mode}: leave one of them out")
     if indexed:
         opened = _open_index(text, display)
     else:
-        opened = _open_corpus(model or "builtin", text, column, id_column, display)
-    asked = formats.OpenFile(Path("standard input"))
-    asked.stream = sys.stdin.buffer
-    found = []
-    for line in [query] if query is not None else filter(str.strip, asked.lines()):
+        opened = open_cached(model or "builtin", text, column=column, id_column=id_column, progress=display)
+        display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
+    searches = []
+    for line in filter(None, map(str.strip, [query] if query is not None else standard_input())):
         try:
-            hits = opened.search(line.strip(), top, mode, words=words, feedback=feedback)
+            hits = opened.search(line, top, mode, words=words, feedback=feedback)
         except EncoderError as error:
             if query is not None:
                 raise
             display.say(f"warning: {error}")  # the next line may be one that it knows
             continue
-        found.append({"query": line.strip(), "hits": hits})
-        if jsonl:
-            for rank, hit in enumerate(hits, 1):
-                # not by the display, which would break a long line
-                typer.echo(
-                    json.dumps({"query": clean.encodable(line.strip()), "rank": rank, **dataclasses.asdict(hit)})
-                )
-            continue
-        for hit in hits:
-            display.print(hit.line)
-    return {"searches": found} if query is None else found[0]
+        searches.append({"query": line, "hits": hits})
+        for rank, hit in enumerate(hits, 1):
+            if jsonl:  # not by the display, which would break a long line
+                typer.echo(json.dumps({"query": clean.encodable(line), "rank": rank, **dataclasses.asdict(hit)}))
+            else:
+                display.print(hit.line)
+    return {"searches": searches} if query is None else searches[0]
 
 
 def search_line(folder: Path, model: Path) -> str:
@@ -113,14 +108,6 @@ def search_line(folder: Path, model: Path) -> str:
     return shlex.join(["selfsent", "search", str(sources[0]), words, "--model", str(model), *named])
 
 
-def _open_corpus(model: str, corpus: str, column: str | None, id_column: str, display: "Display") -> "Index":
-    from selfsent.searching.search import open_cached
-
-    opened = open_cached(model, corpus, column=column, id_column=id_column, progress=display)
-    display.say(f"{len(opened):,} texts {'from the last search' if opened.reused else 'encoded'}")
-    return opened
-
-
 def _open_index(folder: str, display: "Display") -> "Index":
     from selfsent.searching.index import Index
 
@@ -130,14 +117,3 @@ def _open_index(folder: str, display: "Display") -> "Index":
     if changed := opened.corpus_change():
         display.say(f"warning: {changed}")
     return opened
-
-
-def _require_mode(mode: str | None) -> str | None:
-    from typing import get_args
-
-    from selfsent.errors import unknown
-    from selfsent.searching.settings import Mode
-
-    if mode is not None and mode not in get_args(Mode):
-        raise unknown("mode", mode, get_args(Mode))
-    return mode

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import settings_option
+from selfsent.cli.options import loading, settings_option
 
 
 def serve(
@@ -34,13 +34,10 @@ def serve(
     """
     import os
 
-    from selfsent.cli.display import Display
     from selfsent.errors import ConfigurationError
-    from selfsent.runtime.imports import loading
 
-    display = Display()
     try:
-        with loading("torch and transformers", display):
+        with loading("torch and transformers") as display:
             from selfsent import config
             from selfsent.runtime import hardware
             from selfsent.serving import server
@@ -70,9 +67,9 @@ def serve(
         address = f"http://{host if ':' not in host else f'[{host}]'}:{socket.getsockname()[1]}"
         if not is_loopback(host) and api_key is None:
             display.say("warning: everyone who reaches this machine may use the server: give --api-key")
-        for one in indexes:
-            display.say(f"{one.name} by {one.model}: {one.index.describe()}")
+        for served in indexes:
+            display.say(f"{served.name} by {served.model}: {served.index.describe()}")
         page = "/, with a page for searching" if index else ""
-        display.say(f"serving {', '.join(one.name for one in models)} on {address}{page} ({machine.line()})")
+        display.say(f"serving {', '.join(served.name for served in models)} on {address}{page} ({machine.line()})")
         server.listen(application, socket, models, indexes, watch=watch, progress=display)
         display.say(f"stopped after {application.answered:,} answers; no accepted request was lost")

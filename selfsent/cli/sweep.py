@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from selfsent.cli.listing import require_methods
-from selfsent.cli.options import Base, Column, Data, Method, Resume, Seed, Texts, settings_option
+from selfsent.cli.options import Base, Column, Data, Method, Resume, Seed, Texts, loading, settings_option
 
 
 def sweep(
@@ -44,14 +44,8 @@ def sweep(
 
     Example: selfsent sweep tickets.jsonl --method simcse --set objective.temperature=0.05,0.1 --seeds 3
     """
-    from selfsent.cli.display import Display
-    from selfsent.config import is_recipe
-    from selfsent.runtime.imports import loading
-
-    if not is_recipe(method):
-        require_methods(method)  # a mistyped name is refused before torch is loaded
-    display = Display()
-    with loading("torch and transformers", display):
+    require_methods(method)
+    with loading("torch and transformers") as display:
         from selfsent.cli.tables import text_table
         from selfsent.sweeping import sweep as selection
         from selfsent.sweeping.outcome import describe_rivals, explain_table, table_rows

@@ -14,7 +14,7 @@ from rich.text import Text
 from selfsent.evaluation.comparison import Comparison
 from selfsent.evaluation.label_free.scores import SCORE, SCORED
 from selfsent.evaluation.label_free.verdict import Verdict
-from selfsent.evaluation.score import Results, Score
+from selfsent.evaluation.score import Key, Results, Score
 from selfsent.evaluation.suite import absence
 from selfsent.evaluation.task import said_prompts
 
@@ -47,16 +47,18 @@ def results_table(results: Mapping[str, Results], beside: Mapping[str, Results] 
     for start in range(0, len(results), width):
         shown = [*results][start : start + width]
         table = _table(("score", *(name.replace(" ", "\n") for name in shown), "n"))
+        systems = {name: _by_key(results[name]) for name in shown}
         for score in (score for score in first.scores if score.is_main):
-            same = {name: [one for one in results[name].scores if one.key == score.key] for name in shown}
-            cells = [
-                (found[0].cell if name in whole else f"{found[0].value:.2f}") if found else ""
-                for name, found in same.items()
-            ]
+            same = {name: scores.get(score.key) for name, scores in systems.items()}
+            cells = [(own.cell if name in whole else f"{own.value:.2f}") if own else "" for name, own in same.items()]
             table.add_row(score.label, *cells, f"{score.n:,}")
         tables.append(table)
     missing = [Text(f"{task} is missing: {absence(place)}") for task, place in first.missing.items()]
     return Group(*tables, *missing, *_prompts(first))
+
+
+def _by_key(results: Results) -> dict[Key, Score]:
+    return {score.key: score for score in results.scores}
 
 
 def _prompts(results: Results, name: str = "") -> list[Text]:
@@ -68,6 +70,7 @@ def verdict_table(verdict: Verdict) -> Table:
     """Lay out every test, one a row, of every system, one a column; those in the score first, marked."""
     systems = [{"bm25": "BM25", "static": "static\nvectors"}.get(name, name) for name in verdict.results]
     table = _table(("test", *systems, "change", "n"), title="base and trained encoder, on tests made of the text")
+    by_system = [_by_key(system) for system in verdict.results.values()]
     changes = {(change.task, change.metric): change for change in verdict.differences}
 
     def mark(score: Score) -> str:
@@ -76,8 +79,8 @@ def verdict_table(verdict: Verdict) -> Table:
     scores = sorted(verdict.results["trained"].scores, key=lambda score: "*= ".index(mark(score)))
     for sign, part in groupby(scores, mark):
         for score in part:
-            same = [[one for one in system.scores if one.key == score.key] for system in verdict.results.values()]
-            cells = [f"{found[0].value:.2f}" if found else "-" for found in same]
+            same = [scores.get(score.key) for scores in by_system]
+            cells = [f"{own.value:.2f}" if own else "-" for own in same]
             change = changes.get((score.task, score.metric))
             cells += [change.cell if change else "", f"{score.n:,}"]
             table.add_row(f"{sign} {score.task} {score.metric}", *cells)
@@ -88,9 +91,9 @@ def verdict_table(verdict: Verdict) -> Table:
 def difference_table(names: Sequence[str], after: Results, before: Results, differences: Sequence[Comparison]) -> Group:
     """Lay out two models, named as before and after, and the difference that the second makes, with its interval."""
     table = _table(("score", "before", "after", "difference", "after ahead\nin resamples"))
-    scores = [{score.key: score for score in results.scores} for results in (before, after)]
+    scores = [_by_key(before), _by_key(after)]
     for difference in differences:
-        old, new = (known[difference.key] for known in scores)
+        old, new = (of_model[difference.key] for of_model in scores)
         if new.is_main:
             ahead = "" if difference.above is None else f"{100 * difference.above:.0f} %"
             table.add_row(new.label, f"{old.value:.2f}", f"{new.value:.2f}", difference.cell, ahead)

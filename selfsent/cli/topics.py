@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, ModelArgument, Overwrite
+from selfsent.cli.options import Column, ModelArgument, Overwrite, open_display
 
 
 def topics(
@@ -24,11 +24,9 @@ def topics(
 
     Example: selfsent topics builtin tickets.jsonl --out topics.html
     """
-    from selfsent.cli.display import Display
-
-    display = Display()
     from selfsent.labels.topics import topics as group
 
+    display = open_display()
     result = group(model, text, number=topics, column=column, out=out, overwrite=overwrite, progress=display)
     display.print(str(result))
     return result

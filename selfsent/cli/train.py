@@ -1,7 +1,7 @@
 """selfsent train: train a sentence encoder from raw text."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,12 +17,10 @@ from selfsent.cli.options import (
     Seed,
     Texts,
     Workers,
+    loading,
     require_engine,
     settings_option,
 )
-
-if TYPE_CHECKING:
-    from selfsent.cli.display import Display
 
 
 def train(
@@ -56,24 +54,19 @@ def train(
 
     Example: selfsent train tickets.jsonl --method simcse --out runs/simcse
     """
-    from selfsent.cli.display import Display
-    from selfsent.config import is_recipe
     from selfsent.errors import ConfigurationError
-    from selfsent.runtime.imports import loading
 
     if tracker is not None:
         from selfsent.training.tracking import require_tracker
 
         require_tracker(tracker)
-    if not is_recipe(method):
-        require_methods(method)  # a mistyped name is refused before torch is loaded
+    require_methods(method)
     require_engine(engine, workers)
     if engine != "embedded" and not prepare_only:
         raise ConfigurationError(f"--engine {engine} is for --prepare-only: prepare the text with it, and then train")
-    display = Display()
     if prepare_only:
-        return _prepare(display, method, text, base, set_ or [], column, engine, workers)
-    with loading("torch and transformers", display):
+        return _prepare(method, text, base, set_ or [], column, engine, workers)
+    with loading("torch and transformers") as display:
         from selfsent.cli.search import search_line
         from selfsent.cli.tables import results_table, seeds_table
         from selfsent.evaluation.label_free.scores import BASELINES
@@ -103,7 +96,6 @@ def train(
 
 
 def _prepare(
-    display: "Display",
     method: str,
     texts: list[str] | None,
     base: str | None,
@@ -113,9 +105,7 @@ def _prepare(
     workers: int | None,
 ) -> object:
     """Prepare the text of a recipe as its training would, and say what was kept of it."""
-    from selfsent.runtime.imports import loading
-
-    with loading("torch and transformers", display):
+    with loading("torch and transformers") as display:
         from dataclasses import replace
 
         from selfsent.bulk.ray import prepare_on_ray

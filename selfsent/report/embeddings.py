@@ -74,10 +74,7 @@ def embed_sample(run: Record, cache: dict[object, Vectors], progress: Progress) 
     texts = _sample_texts(corpus.held_out)
     settings = run.recipe.get("encoder", {})
     opened = {name: settings.get(name) for name in ("pooling", "template", "max_length")}
-    encoders = {
-        "base": (str(run.recipe.get("base")), opened),
-        "trained": (str(run.folder / "model"), {}),
-    }
+    encoders = {"base": (str(run.recipe.get("base")), opened), "trained": (str(run.folder / "model"), {})}
     rows = {side: _embed(texts, *encoder, cache, progress) for side, encoder in encoders.items()}
     return compare_embeddings(texts, rows["base"], rows["trained"], _KINDS[corpus.held_out.kind])
 
@@ -92,11 +89,7 @@ def _sample_texts(held_out: HeldOut) -> list[str]:
 
 
 def _embed(
-    texts: list[str],
-    source: str,
-    opened: dict[str, Any],
-    cache: dict[object, Vectors],
-    progress: Progress,
+    texts: list[str], source: str, opened: dict[str, Any], cache: dict[object, Vectors], progress: Progress
 ) -> Vectors:
     """Return unit vectors of the encoder that ``source`` names, opened with these settings."""
     key = source, tuple(opened.items()), tuple(texts)

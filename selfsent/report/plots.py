@@ -112,15 +112,10 @@ def draw_curves(
         if best is not None:
             axes.axvline(best, color=_SOFT, linewidth=1, linestyle=(0, (2, 2)))
         for number, (name, value) in enumerate(levels.items()):
-            side = ("left", "right")[number % 2]  # two names of nearly equal levels do not cover each other
+            side: Any = ("left", "right")[number % 2]  # two names of nearly equal levels do not cover each other
             axes.axhline(value, color=_SOFT, linewidth=1.2, linestyle=(0, (6, 2 + 2 * number)))
-            place: dict[str, Any] = {
-                "transform": axes.get_yaxis_transform(),
-                "ha": side,
-                "va": "bottom",
-                "fontsize": 10,
-            }
-            axes.text(number % 2, value, name, color=_SOFT, **place)
+            label = axes.text(number % 2, value, name, color=_SOFT, ha=side, va="bottom", fontsize=10)
+            label.set_transform(axes.get_yaxis_transform())
             caption += f" {name}: {format_value(value, 1)}."
         axes.set_xlabel("step")
         axes.ticklabel_format(style="plain", useOffset=False)

@@ -34,6 +34,7 @@ class Budget:
     ) -> None:
         """Open the plan, which has some content so far; the clock gives seconds."""
         self._path, self._content, self._minutes, self._clock = path, content, minutes, clock
+        self._broken_off: dict[str, float] = content.setdefault("broken off", {})  # seconds of what was interrupted
 
     def once(self, kind: str, name: str, value: T) -> T:
         """Return what was kept under a name before, or keep ``value`` now."""
@@ -56,11 +57,6 @@ class Budget:
     def steps_left(self, slug: str, batch: int) -> float:
         """Return how many steps of ``batch`` texts the time left is enough for, from a base whose rate was measured."""
         return self.seconds_left * float(self._content["rates"][slug]) / (_TRAINING_COST * 2 * batch)
-
-    @property
-    def _broken_off(self) -> dict[str, float]:
-        seconds: dict[str, float] = self._content.setdefault("broken off", {})
-        return seconds
 
     @contextmanager
     def timed(self, slug: str) -> Iterator[None]:

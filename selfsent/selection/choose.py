@@ -48,23 +48,23 @@ class Choice:
 def choose(board: Scoreboard) -> Choice:
     """Choose what is kept for search and for grouping, and which of the two is the one encoder."""
     base = board.reference
-    grouped = board.find_first(attrgetter("groups")) or base
-    found, said, change = _for_search(board, base) if board.structured else _for_lines(board, base)
-    jobs = {"search": found, "grouping": grouped}
+    grouped = board.best(attrgetter("groups")) or base
+    for_search, said = _for_search(board, base) if board.structured else _for_lines(board, base)
+    jobs = {"search": for_search, "grouping": grouped}
     purpose = board.config.purpose
     if purpose == "both":
         purpose = "search" if board.structured or grouped is base else "grouping"
     kept = jobs[purpose]
     for candidate in {id(each): each for each in (*board.bases, *jobs.values())}.values():
         board.score_on_test(candidate)
-    settings = _search_settings(board, found) if board.structured else None
+    settings = _search_settings(board, for_search) if board.structured else None
     sentences = [] if board.config.purpose == "grouping" else [said]
     if board.structured and sentences:
-        sentences += _on_held_out(board, found, base, settings, change)
+        sentences += _on_held_out(board, for_search, base, settings)
     if board.config.purpose != "search":
         sentences.insert(0 if purpose == "grouping" else len(sentences), _on_grouping(board, grouped, base))
     sentences += _on_general(kept, base)
-    search = settings if kept is found else None
+    search = settings if kept is for_search else None
     rows = _rows(board, kept, base, search)
     return Choice(kept=kept, base=base, sentences=sentences, rows=rows, search=search, jobs=jobs)
 
@@ -78,48 +78,45 @@ def keep_base(choice: Choice, said: str) -> Choice:
     return replace(choice, kept=choice.base, jobs=jobs, search=None, sentences=sentences, rows=rows)
 
 
-def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
-    """Return what is kept for search, a sentence on it, and how it compares with the base."""
+def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
+    """Return what is kept for search, and a sentence on it."""
     if board.transformer is None:
         return _compared(board, base)
-    pair, gate = board.find_first(attrgetter("is_pair")), board.search_gate
+    pair, gate = board.best(attrgetter("is_pair")), board.search_gate
     at = (
         f"words find the documents of sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with "
         f"{gate.base:.1f}, and with {gate.meaning:.1f} where their rarer words are left out"
     )
     if pair is None:
-        return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}.", None
+        return base, f"For search, keep {base.name} as it is: it is at home in this text: {at}."
     change = _difference(board, pair, base)
     if change.decision == "worse":
         figures = change.figures("", f"of {base.name} on {_where(board)}")
-        return base, f"For search, keep {base.name} as it is: {pair.name} finds less: {figures}.", change
-    with_words = f", with words at {gate.search.words:.2g}"
-    return pair, f"For search, keep {pair.name}{with_words}: {at}.", change
+        return base, f"For search, keep {base.name} as it is: {pair.name} finds less: {figures}."
+    return pair, f"For search, keep {pair.name}, with words at {gate.search.words:.2g}: {at}."
 
 
-def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     """Keep the best candidate on the development documents if the test documents say that it is surely better."""
     chosen = best_on_dev(board) if board.judged else base
     if chosen is base:
-        return base, _no_change(board, base), None
+        return base, _no_change(board, base)
     change = _guarded(board, chosen, base)
     figures = change.figures("", f"of {base.name} on {_where(board)}")
     if change.decision == "better":
-        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}.", change
+        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}."
     reason = change.reason or f"the best candidate, {chosen.name}, is not surely above it"
-    return base, f"Keep {base.name} as it is: {reason}: {figures}.", change
+    return base, f"Keep {base.name} as it is: {reason}: {figures}."
 
 
-def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str, Comparison | None]:
+def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     """Keep a weak base trained on single lines where they say so; a strong one as it is."""
     strong = board.strength()
     if strong is None:
         return _compared(board, base)
-    return (
-        base,
+    return base, (
         f"For search, keep {base.name} as it is: on general text it is no weak encoder ({strong.value:+.1f} against "
-        f"builtin-static, {strong.interval}), and single lines show too little to train such a one.",
-        None,
+        f"builtin-static, {strong.interval}), and single lines show too little to train such a one."
     )
 
 
@@ -155,13 +152,13 @@ def _guarded(board: Scoreboard, chosen: Candidate, base: Candidate) -> Compariso
     return change
 
 
-def _search_settings(board: Scoreboard, found: Candidate) -> SearchSettings:
-    found_by = SearchSettings()
-    if found.is_static:
-        found_by = STATIC_SEARCH
-    elif found.is_pair or board.transformer:
-        found_by = board.search_gate.search
-    return replace(found_by, language=board.config.corpus.language)
+def _search_settings(board: Scoreboard, kept: Candidate) -> SearchSettings:
+    settings = SearchSettings()
+    if kept.is_static:
+        settings = STATIC_SEARCH
+    elif kept.is_pair or board.transformer:
+        settings = board.search_gate.search
+    return replace(settings, language=board.config.corpus.language)
 
 
 def _no_change(board: Scoreboard, base: Candidate) -> str:
@@ -194,18 +191,16 @@ def _where(board: Scoreboard) -> str:
     return f"held-out {what} of this text, each to be found from a sentence, with and without its rarer words"
 
 
-def _on_held_out(
-    board: Scoreboard, found: Candidate, base: Candidate, settings: SearchSettings | None, change: Comparison | None
-) -> list[str]:
+def _on_held_out(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchSettings | None) -> list[str]:
     """Say what the kept setting and word matching find on the documents that chose nothing."""
     tests = board.vectors.tests["test"]
     at = f"MRR@10 {figure(base.scores['test'], MRR):.1f}"
-    if change is not None and found is not base:
-        change = difference(found.scores["test"], base.scores["test"], MRR)
+    if kept is not base:
+        change = difference(kept.scores["test"], base.scores["test"], MRR)
         at = f"MRR@10 {change.after:.1f} against {change.before:.1f} ({change.interval})"
     at += f"; words (BM25) alone {figure(tests.score_words(), MRR):.1f}"
     if settings is not None and settings.words:
-        both = figure(tests.score_with_words(board.vectors.of(found, "test"), settings.words), MRR)
+        both = figure(tests.score_with_words(board.vectors.of(kept, "test"), settings.words), MRR)
         at += f", with words {both:.1f}"
     return [
         f"On held-out documents, from a sentence inside: {at}.",
@@ -231,27 +226,31 @@ def _on_general(kept: Candidate, base: Candidate) -> list[str]:
 
 def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchSettings | None) -> list[dict[str, Any]]:
     """Return the table: candidates in the order of what they are chosen by, then word matching."""
-    rows: list[dict[str, Any]] = []
     ordered = sorted(board.candidates, key=board.value, reverse=True)
-    static = board.best(each for each in board.candidates if each.is_static)  # of many it is shown alone
+    static = board.best(attrgetter("is_static"))  # of many it is shown alone
     shown = [each for each in ordered if "test" in each.scores or not each.is_static or each is static]
-    for row in shown[: _MOST_ROWS - 2]:
-        note = "kept" if row is kept else "base" if row is base else row.note
-        figures = _figures(row.scores, board.measure)
-        rows.append({"name": row.name, "how": row.how, "seconds": row.seconds, "note": note, **figures})
-    rows += [{"name": row.name, "how": row.how, "seconds": 0.0, "note": row.note} for row in board.left_out]
+    notes = {base.name: "base"} | {kept.name: "kept"}
+    rows = [
+        _row(each.name, each.how, _figures(each.scores, board.measure), notes.get(each.name, each.note), each.seconds)
+        for each in shown[: _MOST_ROWS - 2]
+    ]
+    rows += [_row(each.name, each.how, {}, each.note) for each in board.left_out]
     if not board.structured:
         return rows
     tests = {split: board.vectors.tests[split] for split in ("dev", "test")}
-    figures = _figures({split: test.score_words() for split, test in tests.items()}, SCORE)
-    rows.append({"name": BM25, "how": "word matching", "seconds": 0.0, "note": "", **figures})
-    if settings is not None and settings.words:
-        both = {
-            split: test.score_with_words(board.vectors.of(kept, split), settings.words) for split, test in tests.items()
-        }
-        name, figures = f"{kept.name}, with words (BM25) at {settings.words:.2g}", _figures(both, SCORE)
-        rows.append({"name": name, "how": "cosines and BM25 added", "seconds": 0.0, "note": "", **figures})
+    words = {split: test.score_words() for split, test in tests.items()}
+    rows.append(_row(BM25, "word matching", _figures(words, SCORE)))
+    if weight := settings and settings.words:
+        both = {split: test.score_with_words(board.vectors.of(kept, split), weight) for split, test in tests.items()}
+        name = f"{kept.name}, with words (BM25) at {weight:.2g}"
+        rows.append(_row(name, "cosines and BM25 added", _figures(both, SCORE)))
     return rows
+
+
+def _row(
+    name: str, how: str, figures: Mapping[str, float | None], note: str = "", seconds: float = 0.0
+) -> dict[str, Any]:
+    return {"name": name, "how": how, "seconds": seconds, "note": note, **figures}
 
 
 def _figures(scores: dict[str, Results], measure: str) -> dict[str, float | None]:

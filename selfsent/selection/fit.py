@@ -122,14 +122,14 @@ def fit(
         >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in with_column(settings, column)]
-    given = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
-    for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*given}):
-        raise ConfigurationError(f"{key} is given twice, as {given[key]!r} and by --set: leave one of them out")
-    table = apply_settings(given, settings)
+    named = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
+    for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*named}):
+        raise ConfigurationError(f"{key} is given twice, as {named[key]!r} and by --set: leave one of them out")
+    table = apply_settings(named, settings)
     _require_read(table.get("corpus", {}))
     config = build_config(FitConfig, table, "")
     sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
-    names = _different([_found(name) for name in ([base] if isinstance(base, str | Path) else base)])
+    names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
     folder = Path(out)
     _begun(folder, resume)  # refused before a name is looked up
@@ -192,12 +192,8 @@ def _fit_in(
         for method in config.methods:
             _require_sentences(method)
         _require_base(names)
-    budget = _open_plan(
-        folder,
-        {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries},
-        begun,
-        config.minutes,
-    )
+    asked = {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries}
+    budget = _open_plan(folder, asked, begun, config.minutes)
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
@@ -221,8 +217,6 @@ def _fit_in(
     make_candidates(work, names)
     choice = choose(board)
     searches = _searches(vectors, own) if board.structured else None
-    if searches is not None and own:
-        vectors.tests["queries"] = searches
     examples = _find(vectors, searches, choice) if searches else []
     choice = _ask_person(folder, examples, choice, ask)
     folders = _save(folder, choice, config)
@@ -252,7 +246,7 @@ def _fit_in(
     return _read(folder)
 
 
-def _found(base: str | Path) -> str:
+def _folder_of(base: str | Path) -> str:
     try:
         return str(find_trained(base))
     except EncoderError:  # which is said where it is opened
@@ -314,7 +308,8 @@ def _searches(vectors: Vectors, own: Sequence[str]) -> Searches:
     """Return the searches of the page: of queries of the user's own, otherwise of sentences of held-out documents."""
     dev, test = (vectors.tests[split] for split in SPLITS)
     if own:
-        return Searches(own, list(dict.fromkeys([*dev.passages, *test.passages])), test.language)
+        vectors.tests["queries"] = Searches(own, list(dict.fromkeys([*dev.passages, *test.passages])), test.language)
+        return vectors.tests["queries"]
     return Searches(test.queries, test.passages, test.language, own=range(len(test.queries)))
 
 
@@ -385,7 +380,7 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
         atomic.write_sealed(path, plan)
         return Budget(path, plan, minutes)
     before = atomic.read_sealed(path, "a selection cannot be resumed without it; choose another --out")
-    if changed := [key for key in asked if before["asked"].get(key) != plan["asked"][key]]:
+    if changed := [key for key in asked if before["asked"][key] != plan["asked"][key]]:
         raise ResumeError(
             f"{folder} was begun with other {' and '.join(changed)}: repeat its command with --resume, or choose "
             "another --out"

@@ -17,7 +17,7 @@ from selfsent.corpus.held_out import SPLITS, HeldOutPairs
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.evaluation.comparison import Comparison, compare_scores
-from selfsent.evaluation.label_free.document_tests import LEAST, build_tests
+from selfsent.evaluation.label_free.document_tests import build_tests
 from selfsent.evaluation.label_free.documents import parse_rows
 from selfsent.evaluation.label_free.held_out_retrieval import read_heldout_retrieval
 from selfsent.evaluation.label_free.scores import SCORE, score_vectors
@@ -30,94 +30,56 @@ from selfsent.selection.settings import FitConfig
 GENERAL = Path(__file__).parent.parent / "builtin" / "general.jsonl.xz"
 
 
-class HeldOutTests(PromptedTexts):
-    """The tests of one split of the held-out documents, and their texts in one list, so that they are encoded once."""
+class LineTest(PromptedTexts):
+    """A third of a line's words finds the line among all others."""
 
-    def __init__(
-        self,
-        documents: Sequence[Document],
-        owners: Int[np.ndarray, " N"],
-        queries: HeldOutPairs,
-        *,
-        language: str,
-        resamples: int,
-        seed: int = 0,
-        clusters: Int[np.ndarray, " Q"] | None = None,
-    ) -> None:
-        """Make the tests.
+    paired = True  # ``gather_material`` refuses fewer lines than there is anything to judge by
 
-        Args:
-            documents: held out; long ones in sections.
-            owners: the document that each section is of: those of one document are resampled together.
-            queries: and the passage that each is to find.
-            resamples: behind each interval; 0: no intervals.
-            clusters: the document that each query is of, where several are of one.
-        """
-        rows = parse_rows(documents, language)
-        made = build_tests([document for document, _ in rows], seed=seed)
-        # In place of the sections' numbers: those of their documents, without gaps.
-        own = np.unique(owners[[place for _, place in rows]], return_inverse=True)[1]
-        self.tests = replace(
-            made,
-            documents=int(own.max(initial=-1)) + 1,
-            retrieval=[replace(test, documents=own[test.documents]) for test in made.retrieval],
-            nearness=made.nearness and replace(made.nearness, documents=own[made.nearness.documents]),
-        )
-        self._queries = queries
-        self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
-        self._resamples, self._seed = resamples, seed
-        of_tests = [text for test in self.tests.every for text in test.prompted]
-        self._task = None
-        if self.paired:
-            task = read_heldout_retrieval((queries.queries, queries.passages))
-            self._task = replace(task, clusters=self._clusters)
-        super().__init__([*of_tests, *(self._task.prompted if self._task else ())])
-
-    @property
-    def paired(self) -> bool:
-        """Whether there are enough queries and passages to judge by alone."""
-        return len(self._queries) >= LEAST
+    def __init__(self, pairs: HeldOutPairs, *, resamples: int, clusters: Int[np.ndarray, " Q"] | None = None) -> None:
+        """Make the test of queries and the passage that each is to find; ``clusters`` as of ``SearchTest``."""
+        clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
+        self._task = replace(read_heldout_retrieval((pairs.queries, pairs.passages)), clusters=clusters)
+        self._resamples = resamples
+        super().__init__(self._task.prompted)
 
     def score(self, vectors: Float[np.ndarray, "N D"], name: str) -> Results:
         """Score an encoder by its vectors of ``texts``."""
-        results = Results(scores=[])
-        if self.tests.every:
-            of_tests = self.tests.prompted
-            rows = self.rows((role, text) for role, part in of_tests.parts.items() for text in part)
-            results = score_vectors(
-                self.tests, vectors[rows], name=name, resamples=self._resamples, seed=self._seed, with_geometry=False
-            )
-        if self._task is None:
-            return results
         own = vectors[self.rows(self._task.prompted)]
-        scores = self._task.score(own, resamples=self._resamples, seed=self._seed)
-        return replace(results, scores=results.scores + scores)
+        return Results(scores=self._task.score(own, resamples=self._resamples, seed=0))
 
 
-def make_tests(text: Material, config: FitConfig) -> dict[str, HeldOutTests | SearchTest]:
+class GeneralTest(PromptedTexts):
+    """The tests of a half of the general text, and what they encode."""
+
+    def __init__(self, documents: Sequence[Document], *, resamples: int) -> None:
+        self._tests = build_tests([document for document, _ in parse_rows(documents, "en")])
+        self._resamples = resamples
+        super().__init__(text for test in self._tests.every for text in test.prompted)
+
+    def score(self, vectors: Float[np.ndarray, "N D"], name: str) -> Results:
+        """Score an encoder by its vectors of ``texts``."""
+        return score_vectors(self._tests, vectors, name=name, resamples=self._resamples, with_geometry=False)
+
+
+def make_tests(text: Material, config: FitConfig) -> dict[str, LineTest | GeneralTest | SearchTest]:
     """Make the tests of the held-out documents, and those of general text, half to choose and half to decide by."""
-    tests: dict[str, HeldOutTests | SearchTest] = {}
+    tests: dict[str, LineTest | GeneralTest | SearchTest] = {}
+    search = partial(SearchTest, language=config.corpus.language)
     if text.facts.kind != "lines":  # no candidate is chosen by it: it may be made of what others learn from
         gate = text.queries(GATE)
-        tests[GATE] = SearchTest(
-            gate.queries[:MOST], gate.passages[:MOST], language=config.corpus.language, resamples=0
-        )
+        tests[GATE] = search(gate.queries[:MOST], gate.passages[:MOST], resamples=0)
     general = [row for source in resolve_sources([str(GENERAL)]) for row in source.documents(CorpusConfig().columns)]
-    make = partial(HeldOutTests, resamples=config.bootstrap)
     for number, split in enumerate(SPLITS):
-        (documents, owners), pairs, language = text.held_out(split), text.queries(split), config.corpus.language
-        clusters = text.clusters(split)
+        pairs, clusters = text.queries(split), text.clusters(split)
         if text.facts.kind == "lines":
-            tests[str(split)] = make(documents, owners, pairs, language=language, clusters=clusters)
+            tests[split] = LineTest(pairs, resamples=config.bootstrap, clusters=clusters)
         else:
             if text.facts.kind == "documents":
-                pairs, places = inside_pairs(documents)
-                clusters = owners[places]
-            tests[str(split)] = SearchTest(
-                pairs.queries, pairs.passages, language=language, resamples=config.bootstrap, clusters=clusters
-            )
-        half = general[number::2]
-        tests[f"general {split}"] = make(half, np.arange(len(half)), HeldOutPairs(), language="en")
+                documents, owners = text.held_out(split)
+                pairs, sections = inside_pairs(documents)
+                clusters = owners[sections]
+            tests[split] = search(pairs.queries, pairs.passages, resamples=config.bootstrap, clusters=clusters)
+        tests[f"general {split}"] = GeneralTest(general[number::2], resamples=config.bootstrap)
     return tests
 
 

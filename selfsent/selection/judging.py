@@ -59,12 +59,12 @@ class Searches(QueriesAndPassages):
         orders = {name: np.argsort(-values, axis=1, kind="stable") for name, values in similar.items()}
         examples = []
         for number, query in enumerate(self.queries):
-            own, found = None if self._own is None else self._own[number], {}
+            own, by_system = None if self._own is None else self._own[number], {}
             for name, order in orders.items():
                 first = [{"text": self.passages[row], "own": bool(row == own)} for row in order[number, :_SHOWN]]
-                place = None if own is None else int(np.flatnonzero(order[number] == own)[0]) + 1
-                found[name] = {"place": place, "first": first}
-            examples.append({"query": query, "systems": found})
+                rank = None if own is None else int(np.flatnonzero(order[number] == own)[0]) + 1
+                by_system[name] = {"place": rank, "first": first}
+            examples.append({"query": query, "systems": by_system})
         return examples
 
 
@@ -74,14 +74,12 @@ def read_queries(name: str) -> list[str]:
     Raises:
         UserError: there is no such file, or no text in it.
     """
-    queries = [
-        clean.one_line(document.text)
-        for source in resolve_sources([name])
-        for document in source.documents(CorpusConfig().columns)
-    ]
-    if not (found := list(dict.fromkeys(filter(None, queries)))):
+    columns = CorpusConfig().columns
+    documents = [document for source in resolve_sources([name]) for document in source.documents(columns)]
+    queries = list(dict.fromkeys(filter(None, (clean.one_line(document.text) for document in documents))))
+    if not queries:
         raise CorpusError(f"{name} holds no query: give a file with a query on each line")
-    return found
+    return queries
 
 
 def judge(examples: Sequence[Mapping[str, Any]], base: str, kept: str, ask: Ask) -> list[dict[str, str]]:

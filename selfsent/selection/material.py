@@ -63,7 +63,7 @@ class Facts:
     held_out: int
     share: float  # of the sources that was read; 1: everything
     cut: int = 0  # long documents that were cut into sections, because they are few
-    different: int = 0  # first texts of pairs, or single lines, to train on; 0: not counted
+    different: int  # first texts of pairs, or single lines, to train on
 
     def line(self) -> str:
         """Say it in a sentence."""

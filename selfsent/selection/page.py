@@ -27,7 +27,7 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
     scored = any(row.get("dev_score") is not None for row in rows)
     measure, of_measure = ("score", "dev_score") if scored else ("MRR@10", "dev_mrr")
     bars = {row["name"]: row["test_mrr"] for row in content["rows"] if row.get("test_mrr") is not None}
-    places = {
+    points = {
         row["name"]: (row[of_measure], row["general_dev_score"])
         for row in rows
         if row.get(of_measure) is not None and row.get("general_dev_score") is not None
@@ -38,12 +38,12 @@ def render_selection(content: Mapping[str, Any], command: str) -> str:
         caption = f"{_SEARCHES[kind]}, which no candidate has read and which chose none; higher is better."
         shown = {_short(name): value for name, value in ordered}
         drawings.append(plots.draw_bars("search, MRR@10", shown, caption, marked=_short(content["kept"])))
-    if len(places) > 1:
+    if len(points) > 1:
         axes = f"{measure} on this text", "score on general text"
         caption = (
             "Numbers as in the table; further right and further up is better. The square is the encoder that was kept."
         )
-        drawings.append(plots.draw_places("this text and general text", places, axes, caption, marked=content["kept"]))
+        drawings.append(plots.draw_places("this text and general text", points, axes, caption, marked=content["kept"]))
     template = open_templates().get_template("selection/page.html")
     return template.render(
         content=content,

@@ -1,7 +1,7 @@
 """Candidates: the encoders made so far, their scores, and the value that they are chosen by."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,8 +43,9 @@ class Candidate:
     open: Callable[[], SentenceTransformer] = field(repr=False)
     base: str = ""  # the base that it descends from
     source: str = ""  # of a base: the folder or name that it was opened from
-    # Its vectors of some texts, from those that a function gives of other candidates; None: the texts are encoded.
-    derive: Callable[[Callable[["Candidate"], Float[np.ndarray, "N D"]]], Float[np.ndarray, "N D"]] | None = None
+    # Its vectors of some texts, from those of its parts; None: the texts are encoded.
+    derive: Callable[..., Float[np.ndarray, "N D"]] | None = None
+    parts: Sequence["Candidate"] = ()
     is_transformer: bool = False  # not static vectors, nor a pair of encoders
     is_static: bool = False  # static vectors
     is_pair: bool = False  # made here
@@ -87,7 +88,7 @@ class Vectors:
     def of(self, candidate: Candidate, split: str) -> Float[np.ndarray, "N D"]:
         """Return the vectors of a candidate for the texts of one split."""
         if candidate.derive is not None:
-            return candidate.derive(lambda source: self.of(source, split))
+            return candidate.derive(*(self.of(part, split) for part in candidate.parts))
         if not self.tests[split].texts:
             return np.zeros((0, 1), np.float32)
         path = self.folder / f"{candidate.slug}.{split}.npy"
@@ -149,27 +150,18 @@ class Scoreboard:
             if split not in candidate.scores:
                 candidate.scores[split] = self.vectors.score(candidate, split)
 
-    def find_first(self, fits: Callable[[Candidate], bool]) -> Candidate | None:
-        """Return the first candidate that fits, if there is one."""
-        return next(filter(fits, self.candidates), None)
-
     def find(self, name: str) -> Candidate | None:
         """Return the candidate of a name, if there is one."""
         return next((candidate for candidate in self.candidates if candidate.name == name), None)
 
-    def best(self, candidates: Iterable[Candidate]) -> Candidate | None:
-        """Return the candidate with the highest value, of equal ones the first; None of none."""
-        return max(candidates, key=self.value, default=None)
+    def best(self, fits: Callable[[Candidate], bool]) -> Candidate | None:
+        """Return the candidate with the highest value of those that fit, of equal ones the first; None of none."""
+        return max(filter(fits, self.candidates), key=self.value, default=None)
 
     @property
     def eligible(self) -> list[Candidate]:
         """The candidates that may be kept."""
         return [candidate for candidate in self.candidates if candidate.eligible]
-
-    @property
-    def static_named(self) -> bool:
-        """Whether the static vectors that ship are among the bases, and not a folder of their name."""
-        return any(base.name == base.source == STATIC_BASE for base in self.bases)
 
     @property
     def reference(self) -> Candidate:

@@ -60,7 +60,6 @@ class SearchTest(QueriesAndPassages):
         *,
         language: str,
         resamples: int,
-        seed: int = 0,
         clusters: Int[np.ndarray, " Q"] | None = None,
     ) -> None:
         """Make the test of queries and passages, line by line.
@@ -71,7 +70,7 @@ class SearchTest(QueriesAndPassages):
             clusters: the document that each query is of, where several are of one.
         """
         self.queries, self.passages, self.language = list(queries), list(passages), language
-        self._resamples, self._seed = resamples, seed
+        self._resamples = resamples
         self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
         self.without_words = without_rarer_words(self.queries, self.passages, language)
         super().__init__([*self.queries, *self.without_words], self.passages)
@@ -109,7 +108,7 @@ class SearchTest(QueriesAndPassages):
             [100 * expected_scores(*count_nearer(each, each.diagonal()))[:, 0] for each in (inside, meaning)]
         )
         values = np.column_stack([values, values.mean(axis=1)])
-        drawn = bootstrap.means(values, self._resamples, seed=self._seed, name=RETRIEVAL, clusters=self._clusters)
+        drawn = bootstrap.means(values, self._resamples, seed=0, name=RETRIEVAL, clusters=self._clusters)
         protocol = {"passages": len(values), "ties": "expected rank"}
 
         def made(task: str, split: str, metric: str, column: int) -> Score:
@@ -145,17 +144,15 @@ def inside_pairs(documents: Sequence[Document]) -> tuple[HeldOutPairs, list[int]
     Of more than ``MOST`` documents with such a sentence some are taken that are spread over all.
     """
     step = max(1, len(documents) // MOST)
-    found: dict[int, tuple[str, str]] = {}
-    for place in sorted(range(len(documents)), key=lambda place: (place % step, place)):
-        if len(found) == MOST:
-            break
-        if pair := _inside_and_rest(documents[place]):
-            found[place] = pair
-    found = {place: found[place] for place in sorted(found)}
-    different = {query: place for place, (query, _) in reversed(found.items())}  # the first of equal sentences
-    places = sorted(different.values())
-    queries, passages = ([found[place][side] for place in places] for side in (0, 1))
-    return HeldOutPairs(queries=queries, passages=passages), places
+    pairs: dict[int, tuple[str, str]] = {}
+    for number in sorted(range(len(documents)), key=lambda number: (number % step, number)):
+        if len(pairs) < MOST and (pair := _inside_and_rest(documents[number])):
+            pairs[number] = pair
+    numbers = sorted(
+        {pairs[number][0]: number for number in sorted(pairs, reverse=True)}.values()
+    )  # of equal the first
+    queries, passages = ([pairs[number][side] for number in numbers] for side in (0, 1))
+    return HeldOutPairs(queries=queries, passages=passages), numbers
 
 
 def _inside_and_rest(document: Document) -> tuple[str, str] | None:

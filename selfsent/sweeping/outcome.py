@@ -89,12 +89,11 @@ def table_rows(outcome: SweepOutcome) -> tuple[list[str], list[list[str]]]:
         if trial.state == "complete":
             scores = [_spread([run.dev for run in trial.runs]), _spread([run.test for run in trial.runs])]
             p = "" if trial.p_reference is None else f"{trial.p_reference:.2g}"
-            rows.append([trial.name, *cells, *scores, "" if trial.number is None else _difference(trial.comparison), p])
-        elif trial.state == "repeated":
-            same = "the recipe" if trial.same_as is None else f"trial {trial.same_as}"
-            rows.append([trial.name, *cells, f"as {same}", "", "", ""])
+            difference = "" if trial.number is None or trial.comparison is None else trial.comparison.cell
+            rows.append([trial.name, *cells, *scores, difference, p])
         else:
-            rows.append([trial.name, *cells, trial.state, "", "", ""])
+            same = "as the recipe" if trial.same_as is None else f"as trial {trial.same_as}"
+            rows.append([trial.name, *cells, same if trial.state == "repeated" else trial.state, "", "", ""])
     return heads, rows
 
 
@@ -103,10 +102,6 @@ def _spread(values: Sequence[float | None]) -> str:
     if len(scores) < len(values) or not scores:
         return ""
     return f"{np.mean(scores):.2f}" + (f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else "")
-
-
-def _difference(comparison: Comparison | None) -> str:
-    return "" if comparison is None else comparison.cell
 
 
 def explain_table(outcome: SweepOutcome) -> str:
@@ -121,13 +116,8 @@ def explain_table(outcome: SweepOutcome) -> str:
 def write_outcome(outcome: SweepOutcome, plan: Mapping[str, object]) -> None:
     """Write the four files, each whole or not at all; sweep.json, which says that the sweep is finished, last."""
     heads, rows = table_rows(outcome)
-    lines = [
-        f"# Sweep of {', '.join(outcome.keys)}",
-        "",
-        outcome.decision,
-        *filter(None, [describe_rivals(outcome)]),
-        "",
-    ]
+    said = [outcome.decision, *filter(None, [describe_rivals(outcome)])]
+    lines = [f"# Sweep of {', '.join(outcome.keys)}", "", *said, ""]
     lines += [_markdown(cells) for cells in (heads, ["---"] * len(heads), *rows)]
     notes = [f"- trial {trial.name} {trial.state}: {trial.reason}" for trial in outcome.trials if trial.reason]
     lines += ["", explain_table(outcome), *(["", *notes] if notes else []), "", "![scores](sweep.png)"]

@@ -6,7 +6,7 @@ they are compared with, in ``OUT/recipe/seed-42``.  The choice uses dev scores a
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,24 +44,6 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 REFERENCE = "recipe"  # the folder of the recipe as it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """What a sweep is made of; with another plan it cannot be resumed."""
-
-    recipe: Recipe
-    space: list[SweptKey]
-    seeds: int
-    sampler: str
-    prune: bool
-    base: str  # fingerprint of its weights, tokenizer and settings
-    texts: list[object]  # fingerprints of the sources
-
-    def table(self) -> dict[str, Any]:
-        plan = {**asdict(self), "recipe": recipe_table(self.recipe)}
-        plain: dict[str, Any] = json.loads(json.dumps(plan))
-        return plain
 
 
 def sweep(
@@ -131,16 +113,18 @@ def sweep(
     if not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the sweep in it")
     with locks.exclusive(folder):
-        plan = _Plan(
-            recipe=recipe, space=space, seeds=seeds, sampler=sampler, prune=prune, **fingerprint_inputs(recipe)
-        )
+        asked = {"recipe": recipe_table(recipe), "space": [asdict(swept) for swept in space], "seeds": seeds}
+        asked |= {"sampler": sampler, "prune": prune, **fingerprint_inputs(recipe)}
+        plan = json.loads(json.dumps(asked))  # as it is read again
         _open_folder(folder, plan, resume=resume)
         journal = TrialJournal(
             folder, space, points, trials=trials, seed=recipe.seed, tpe=sampler == "tpe", prune=prune
         )
-        running = _Sweep(plan, resolve, folder, journal, progress)
+        running = _Sweep(recipe, seeds, prune, resolve, folder, journal, progress)
         running.run()
-        return running.finish()
+        outcome = running.judge([swept.key for swept in space])
+        write_outcome(outcome, plan)
+        return outcome
 
 
 def _typed(swept: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> SweptKey:
@@ -154,15 +138,15 @@ def _typed(swept: SweptKey, resolve: Callable[[Sequence[str]], Recipe]) -> Swept
     return replace(swept, whole=False)
 
 
-def _open_folder(folder: Path, plan: _Plan, *, resume: bool) -> None:
+def _open_folder(folder: Path, plan: dict[str, Any], *, resume: bool) -> None:
     """Make the folder of a sweep, or check that the one in it is the same."""
     path = folder / JSON
     if not (resume and path.is_file()):
         Run.require_free(folder, f"it has no {JSON} to resume by; choose another --out")
-        atomic.write_sealed(path, {"plan": plan.table(), "finished": False})
+        atomic.write_sealed(path, {"plan": plan, "finished": False})
         return
     before = atomic.read_sealed(path, "start a new sweep with another --out")["plan"]
-    if changed := first_difference(before, plan.table()):
+    if changed := first_difference(before, plan):
         key, was, now = changed
         if key.partition(".")[0] in ("base", "texts"):
             raise ResumeError(
@@ -182,31 +166,29 @@ def _identity(recipe: Recipe) -> str:
     return json.dumps([{**recipe_table(recipe), "objective": plan.table(), "corpus": asdict(corpus)}], default=str)
 
 
+@dataclass
 class _Sweep:
     """One sweep while it runs."""
 
-    def __init__(
-        self,
-        plan: _Plan,
-        resolve: Callable[[Sequence[str]], Recipe],
-        folder: Path,
-        journal: TrialJournal,
-        progress: Progress,
-    ) -> None:
-        self.plan, self.resolve, self.folder, self.journal, self.progress = plan, resolve, folder, journal, progress
-        self.reference: list[Trained] = []
-        self.tried: dict[str, SweepTrial] = {}  # by identity: the first trial of it
+    recipe: Recipe
+    seeds: int
+    prune: bool
+    resolve: Callable[[Sequence[str]], Recipe]
+    folder: Path
+    journal: TrialJournal
+    progress: Progress
+    reference: list[Trained] = field(default_factory=list)
+    tried: dict[str, SweepTrial] = field(default_factory=dict)  # by identity: the first trial of it
 
     def run(self) -> None:
         """Train the recipe as it is, then one trial after the other."""
-        seeds = self.plan.seeds
-        self.progress.say(f"{AS_IT_IS}: {seeds} seed{'s' if seeds > 1 else ''}")
-        self.reference = self._train(self.plan.recipe, self.folder / REFERENCE, self.progress)
-        as_it_is = SweepTrial(state="complete", score=_dev(self.reference), runs=self.reference)
-        self.tried = {_identity(self.plan.recipe): as_it_is}
+        self.progress.say(f"{AS_IT_IS}: {self.seeds} seed{'s' if self.seeds > 1 else ''}")
+        self.reference = self._train(self.recipe, self.folder / REFERENCE, self.progress)
+        as_it_is = SweepTrial(state="complete", runs=self.reference)
+        self.tried = {_identity(self.recipe): replace(as_it_is, score=as_it_is.dev)}
         for trial in self.journal.ended():
-            if trial.state not in ("repeated", "failed") and (recipe := self._recipe(trial.settings)) is not None:
-                self.tried.setdefault(_identity(recipe), trial)
+            if trial.state in ("complete", "pruned"):
+                self.tried.setdefault(_identity(self.resolve(as_settings(trial.settings))), trial)
         while (taken := self.journal.take()) is not None:
             handle, settings = taken
             self.progress.say(f"trial {handle.number + 1} of {self.journal.total}: {name_setting(settings)}")
@@ -216,12 +198,6 @@ class _Sweep:
                     f"warning: trial {trial.number}, {name_setting(settings)}, {trial.state}: {trial.reason}"
                 )
             self.journal.end(handle, trial)
-
-    def _recipe(self, settings: Mapping[str, str]) -> Recipe | None:
-        try:
-            return self.resolve(as_settings(settings))
-        except UserError:
-            return None
 
     def _try(self, handle: "Trial", settings: dict[str, str]) -> SweepTrial:
         """Run one trial; what goes wrong with its settings is its end, and not that of the sweep."""
@@ -235,9 +211,10 @@ class _Sweep:
                 earlier = self.tried[identity]
                 return replace(trial, state="repeated", score=earlier.score, same_as=earlier.number)
             first: Progress = Quiet(self.progress)
-            if self.plan.prune:  # by the first seed alone
+            if self.prune:  # by the first seed alone
                 first = _Watch(self.progress, self.journal, handle, self.reference[0].outcome.selected_by)
-            trial = replace(trial, score=_dev(self._train(recipe, self._place(handle.number), first)))
+            trial = replace(trial, runs=self._train(recipe, self._folder(handle.number), first))
+            trial = replace(trial, score=trial.dev)
         except optuna.TrialPruned as pruned:
             trial = replace(trial, state="pruned", reason=str(pruned))
         except (ResumeError, StorageError):
@@ -249,15 +226,15 @@ class _Sweep:
         self.tried[identity] = trial
         return trial
 
-    def _place(self, number: int) -> Path:
+    def _folder(self, number: int) -> Path:
         return self.folder / f"trial-{number:03d}"
 
-    def _train(self, recipe: Recipe, place: Path, progress: Progress) -> list[Trained]:
+    def _train(self, recipe: Recipe, folder: Path, progress: Progress) -> list[Trained]:
         """Train a recipe with every seed, or read what was trained before; progress hears of the first."""
         runs: list[Trained] = []
-        for number in range(recipe.seed, recipe.seed + self.plan.seeds):
+        for number in range(recipe.seed, recipe.seed + self.seeds):
             heard = Quiet(self.progress) if runs and progress is not SILENT else progress
-            run = train_seed(replace(recipe, seed=number), place / f"seed-{number}", heard)
+            run = train_seed(replace(recipe, seed=number), folder / f"seed-{number}", heard)
             self._require_comparable(run)
             runs.append(run)
         return runs
@@ -281,8 +258,8 @@ class _Sweep:
                 "changes which documents are held out"
             )
 
-    def finish(self) -> SweepOutcome:
-        """Judge the trials, and write the table, the files and the picture.
+    def judge(self, keys: list[str]) -> SweepOutcome:
+        """Compare the trials with the recipe and with the best.
 
         Raises:
             UserError: no trial came to its end.
@@ -294,39 +271,36 @@ class _Sweep:
         ):
             reason = next((trial.reason for trial in trials[1:] if trial.reason), "")
             raise UserError(f"no trial of the sweep in {self.folder} came to its end; the first: {reason}")
-        places = [place for place, trial in enumerate(trials) if trial.state == "complete"]
-        compared = [trials[place].runs for place in places]
-        scores = [_test_scores(runs) for runs in compared]
+        complete = [index for index, trial in enumerate(trials) if trial.state == "complete"]
+        scores = [_test_scores(trials[index].runs) for index in complete]
         given_up = sum(trial.state == "pruned" for trial in trials)
-        best = int(np.argmax([_dev(runs) for runs in compared]))
+        best = int(np.argmax(np.array([trials[index].dev for index in complete], float)))
         comparisons = compare_settings(scores, given_up=given_up)
         p_best = compare_with_best(best, scores, given_up=given_up)
-        for rank, place in enumerate(places):
-            trials[place] = replace(trials[place], comparison=comparisons[rank], p_best=p_best[rank])
-        best_trial, first = trials[places[best]], self.reference[0]
+        for rank, index in enumerate(complete):
+            trials[index] = replace(trials[index], comparison=comparisons[rank], p_best=p_best[rank])
+        best_trial, first = trials[complete[best]], self.reference[0]
         tested = first.compared
         metric = "" if tested is None else f"{tested[1].task} {tested[1].metric}"
         comparison = guard_trial(best_trial)
-        outcome = SweepOutcome(
+        return SweepOutcome(
             folder=self.folder,
-            keys=[swept.key for swept in self.plan.space],
-            seeds=self.plan.seeds,
+            keys=keys,
+            seeds=self.seeds,
             selected_by=first.outcome.selected_by,
             metric=metric,
             trials=trials,
             best=best_trial,
             finding="reference" if best == 0 else comparison.decision if comparison else "cannot tell",
-            decision=describe_decision(best_trial, comparison, max(1, len(places) - 1 + given_up)),
+            decision=describe_decision(best_trial, comparison, max(1, len(complete) - 1 + given_up)),
         )
-        write_outcome(outcome, self.plan.table())
-        return outcome
 
     def _with_runs(self, trial: SweepTrial) -> SweepTrial:
         """Read the runs of a trial from its folder, of this process or of an earlier one."""
-        recipe = self._recipe(trial.settings) if trial.state == "complete" else None
-        if recipe is None or trial.number is None:
+        if trial.state != "complete" or trial.number is None:
             return trial
-        return replace(trial, runs=self._train(recipe, self._place(trial.number), SILENT))
+        recipe = self.resolve(as_settings(trial.settings))
+        return replace(trial, runs=self._train(recipe, self._folder(trial.number), SILENT))
 
 
 class _Watch(Quiet):
@@ -366,8 +340,7 @@ def train_seed(recipe: Recipe, folder: Path, progress: Progress) -> Trained:
 def fingerprint_inputs(recipe: Recipe) -> dict[str, Any]:
     """Return what changes with the weights of the base, and with the text."""
     texts = [source.identity() for source in resolve_sources(recipe.texts)]
-    inputs: dict[str, Any] = json.loads(json.dumps({"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}))
-    return inputs
+    return {"base": encoder_digest(load_encoder(recipe.base)), "texts": texts}
 
 
 def _test_scores(runs: Sequence[Trained]) -> list[Score] | None:
@@ -375,10 +348,6 @@ def _test_scores(runs: Sequence[Trained]) -> list[Score] | None:
     pairs = [run.compared for run in runs]
     scores = [pair[1] for pair in pairs if pair is not None]
     return scores if len(scores) == len(pairs) else None
-
-
-def _dev(runs: Sequence[Trained]) -> float:
-    return float(np.mean([run.dev for run in runs if run.dev is not None]))
 
 
 def _data_of(run: Trained) -> object:

@@ -183,8 +183,8 @@ class TrialJournal:
 
     def _settings(self, trial: "Trial") -> dict[str, str]:
         chosen: dict[str, str] = {}
-        for place, swept in enumerate(self._space):
-            self._study.sampler = self._sampler((self._seed, trial.number, place))
+        for number, swept in enumerate(self._space):
+            self._study.sampler = self._sampler((self._seed, trial.number, number))
             if swept.values:
                 chosen[swept.key] = str(trial.suggest_categorical(swept.key, list(swept.values)))
             elif swept.whole:
@@ -193,10 +193,10 @@ class TrialJournal:
                 chosen[swept.key] = repr(trial.suggest_float(swept.key, swept.low, swept.high, log=swept.log))
         return chosen
 
-    def _sampler(self, place: tuple[int, int, int]) -> "BaseSampler":
+    def _sampler(self, entropy: tuple[int, int, int]) -> "BaseSampler":
         from optuna.samplers import RandomSampler, TPESampler
 
-        seed = int(np.random.SeedSequence(place).generate_state(1)[0])
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
         return TPESampler(seed=seed) if self._tpe else RandomSampler(seed=seed)
 
     def report(self, trial: "Trial", step: int, score: float) -> bool:

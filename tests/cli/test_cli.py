@@ -34,17 +34,6 @@ def settings(*more):
     return [word for setting in (*QUICK, *more) for word in ("--set", setting)]
 
 
-def full_disk(operation, _):
-    if operation == "read":
-        return
-    raise OSError(errno.ENOSPC, "No space left on device", "ids.npy")
-
-
-def test_a_full_disk_is_one_sentence_that_names_the_file(command, monkeypatch, bert, text):
-    monkeypatch.setattr(atomic, "fault", full_disk)
-    refused(command, "no space is left on the disk at ids.npy", "train", text, "--method", "simcse", "--base", bert)
-
-
 def test_a_disk_that_cannot_be_written_is_one_sentence_that_names_the_file(command, monkeypatch, text):
     def broken(operation, path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "ids.npy")
@@ -243,13 +232,6 @@ def test_encode_reports_on_ctrl_c_what_is_kept_and_resumes(command, tmp_path, mo
     status, out, err = command("encode", lines, "--model", "builtin-static", "--out", "vectors.npy")
     assert status == 0, err
     assert "32,768 of them before" in out
-
-
-def test_encode_resumes_after_a_full_disk(command, text, bert, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr("selfsent.storage.atomic.fault", full_disk)
-        refused(command, "no space is left on the disk", "encode", text, "--model", bert, "--out", "vectors.npy")
-    assert command("encode", text, "--model", bert, "--out", "vectors.npy")[0] == 0
 
 
 def test_settings_lists_every_method_and_every_key_with_default_and_meaning(command):

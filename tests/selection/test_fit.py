@@ -215,15 +215,6 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
     (undecided / "judgements.json").unlink()
 
 
-def test_a_selection_from_before_there_was_an_option_is_resumed(finished, fit, whole):
-    plan = finished / "plan.json"
-    with changed(plan, lambda before: before):
-        content = atomic.read_sealed(plan, "")
-        del content["asked"]["queries"]
-        atomic.write_sealed(plan, content)
-        assert fit(finished, resume=True) == whole[0]
-
-
 def test_a_finished_selection_is_returned_again(whole, fit):
     told = Told()
     assert fit(whole[0].folder, resume=True, progress=told) == whole[0]
@@ -289,14 +280,14 @@ def test_a_base_that_cannot_be_opened_or_scored_is_a_row_that_says_why_and_the_o
     weights = tmp_path / "broken" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     make_base(tmp_path / "large", seed=9)
-    one_by_one = held_out_tests.HeldOutTests.score
+    one_by_one = held_out_tests.GeneralTest.score
 
     def scored(self, vectors, name):
         if name == "large":
             raise RuntimeError("out of memory\nat 0x0")
         return one_by_one(self, vectors, name)
 
-    monkeypatch.setattr(held_out_tests.HeldOutTests, "score", scored)
+    monkeypatch.setattr(held_out_tests.GeneralTest, "score", scored)
     told, bases = Told(), (str(tmp_path / "large"), "no/such/folder", str(tmp_path / "broken"), STATIC)
     result = fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", progress=told)
     notes = {row["name"]: row["note"] for row in result.rows}

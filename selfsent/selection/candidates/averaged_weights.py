@@ -7,7 +7,6 @@ Wortsman et al. 2022, https://arxiv.org/abs/2109.01903.  The mean of several tra
 than each of them (decision 0015).  Source: Wortsman et al. 2022, https://arxiv.org/abs/2203.05482.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from sentence_transformers import SentenceTransformer
@@ -47,7 +46,7 @@ def add_average(work: Workspace) -> None:
     average = Candidate(
         name=AVERAGED,
         how="the mean of two trainings",
-        open=partial(_open_between, once.open, partial(load_encoder, again), 0.5),
+        open=lambda: interpolate(once.open(), load_encoder(again), 0.5),
         base=STATIC_BASE,
         seconds=once.seconds + seconds,
         is_static=True,
@@ -63,7 +62,7 @@ def add_interpolated(work: Workspace) -> None:
             between = Candidate(
                 name=f"{fraction:g} of the way to {goal.name}",
                 how="interpolated weights",
-                open=partial(_open_between, start.open, goal.open, fraction),
+                open=partial(_open_between, start, goal, fraction),
                 base=goal.base,
                 fraction=fraction,
                 is_transformer=goal.is_transformer,
@@ -101,7 +100,5 @@ def _may_win(board: Scoreboard, base: Candidate, goal: Candidate) -> bool:
     return max(board.figure(candidate, "dev") for candidate in (base, goal)) >= best
 
 
-def _open_between(
-    start: Callable[[], SentenceTransformer], goal: Callable[[], SentenceTransformer], fraction: float
-) -> SentenceTransformer:
-    return interpolate(start(), goal(), fraction)
+def _open_between(start: Candidate, goal: Candidate, fraction: float) -> SentenceTransformer:
+    return interpolate(start.open(), goal.open(), fraction)

@@ -1,14 +1,11 @@
 """Neighbour maps: the best base again, with texts of one topic closer together, for grouping."""
 
 import json
-from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.neighbour_map import NEIGHBOURS, AffineMap, fit_neighbour_map, map_encoder
@@ -45,8 +42,8 @@ def add_neighbour_map(work: Workspace) -> None:
         return
     candidate.how += f", dose {dose:g}"
     candidate.seconds = work.budget.seconds(candidate.slug)
-    candidate.open, candidate.derive = partial(_open, base, affine), partial(_map, base, affine)
-    candidate.groups = True
+    candidate.open = lambda: map_encoder(base.open(), affine)
+    candidate.parts, candidate.derive, candidate.groups = [base], affine, True
     board.add(candidate)
 
 
@@ -85,13 +82,3 @@ def _word_vectors(texts: list[str]) -> Float[np.ndarray, "N E"]:
         return np.zeros((len(texts), 1))
     reduced: np.ndarray = TruncatedSVD(components, random_state=0).fit_transform(counts)
     return reduced
-
-
-def _open(source: Candidate, affine: AffineMap) -> SentenceTransformer:
-    return map_encoder(source.open(), affine)
-
-
-def _map(
-    source: Candidate, affine: AffineMap, vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]]
-) -> Float[np.ndarray, "N D"]:
-    return affine(vectors_of(source))

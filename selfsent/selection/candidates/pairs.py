@@ -1,11 +1,8 @@
 """Pairs of encoders: the best transformer and the best static vectors, whose cosines are added."""
 
-from collections.abc import Callable
-from functools import partial
+from operator import attrgetter
 
 import numpy as np
-from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.quantize import unit
@@ -17,8 +14,7 @@ from selfsent.selection.scoreboard import Candidate
 def add_pair(work: Workspace) -> None:
     """Add the pair, with the weights that the gate of search says; none where it says that the base is at home."""
     board = work.board
-    first = board.best(candidate for candidate in board.candidates if candidate.is_transformer)
-    second = board.best(candidate for candidate in board.candidates if candidate.is_static)
+    first, second = board.best(attrgetter("is_transformer")), board.best(attrgetter("is_static"))
     if first is None or second is None:
         return
     gate = board.search_gate
@@ -33,22 +29,10 @@ def add_pair(work: Workspace) -> None:
         Candidate(
             name=f"{first.name} beside {STATIC}",
             how=f"a pair of encoders, {weights[0]:.2g} : {weights[1]:.2g}: {first.name} and {second.name}",
-            open=partial(_join, pair, weights),
-            derive=partial(_concatenate, pair, weights),
+            open=lambda: join_encoders([candidate.open() for candidate in pair], weights),
+            parts=pair,
+            derive=lambda left, right: np.hstack([weights[0] ** 0.5 * unit(left), weights[1] ** 0.5 * unit(right)]),
             is_pair=True,
             base=first.base,
         )
     )
-
-
-def _join(pair: tuple[Candidate, Candidate], weights: tuple[float, float]) -> SentenceTransformer:
-    return join_encoders([candidate.open() for candidate in pair], weights)
-
-
-def _concatenate(
-    pair: tuple[Candidate, Candidate],
-    weights: tuple[float, float],
-    vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]],
-) -> Float[np.ndarray, "N D"]:
-    sides = [unit(vectors_of(candidate)) for candidate in pair]
-    return np.hstack([weight**0.5 * side for weight, side in zip(weights, sides, strict=True)])

@@ -20,7 +20,8 @@ def add_static_vectors(work: Workspace) -> None:
     """Add the vectors as they are counted and joined, where training starts, and as they are trained."""
     counted, seconds = _count(work)
     trained, took = train_static_vectors(work, "trained", work.config.seed)
-    named = work.board.static_named
+    # Whether the vectors that ship are among the bases, and not a folder of their name.
+    named = any(base.name == base.source == STATIC_BASE for base in work.board.bases)
     for name, how, folder, needed in (
         (UNTRAINED, "of this text, joined with general ones", counted, seconds),
         (STATIC, "the same, trained on pairs of this text", trained, took),

@@ -4,14 +4,12 @@ Nothing is trained, and the texts of the tests are not encoded again: their vect
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
-from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.open import as_encoder
@@ -26,7 +24,7 @@ _TEXTS = 4096  # that the covariance is measured on
 
 def add_partly_whitened(work: Workspace) -> None:
     """Whiten the best static vectors: of transformers people see that it costs (decision 0032)."""
-    source = work.board.best(candidate for candidate in work.board.candidates if candidate.is_static)
+    source = work.board.best(attrgetter("is_static"))
     if source is None:
         return
     how = "embeddings partly whitened on this text"
@@ -38,7 +36,9 @@ def add_partly_whitened(work: Workspace) -> None:
         elif not _fit_matrix(source, _sample(work.text.pairs), path):
             return
     candidate.seconds = source.seconds + work.budget.seconds(candidate.slug)
-    candidate.open, candidate.derive = partial(_open, source, path), partial(_multiply, source, path)
+    matrix = np.load(path)
+    candidate.open = lambda: whiten_encoder(source.open(), matrix)
+    candidate.parts, candidate.derive = [source], lambda vectors: vectors @ matrix
     work.board.add(candidate)
 
 
@@ -63,13 +63,3 @@ def _sample(pairs: Path) -> list[str]:
     with pairs.open(encoding="utf-8") as file:
         chosen = [json.loads(line) for number, line in enumerate(file) if number in wanted]
     return list(dict.fromkeys(row[key] for row in chosen for key in ("text", "positive")))
-
-
-def _open(source: Candidate, path: Path) -> SentenceTransformer:
-    return whiten_encoder(source.open(), np.load(path))
-
-
-def _multiply(
-    source: Candidate, path: Path, vectors_of: Callable[[Candidate], Float[np.ndarray, "N D"]]
-) -> Float[np.ndarray, "N D"]:
-    return vectors_of(source) @ np.load(path)

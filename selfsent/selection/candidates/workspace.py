@@ -38,7 +38,7 @@ class Workspace:
         """Return the batch size that the text has enough different rows for."""
         facts = self.text.facts
         rows = facts.different if self.board.structured or facts.kind == "lines" else facts.texts
-        return max(2, min(wanted, rows // 2)) if facts.different else wanted
+        return max(2, min(wanted, rows // 2))
 
     def train(
         self,
