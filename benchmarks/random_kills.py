@@ -12,6 +12,7 @@ signal meets its work and not the import of its libraries.  ``kill_and_resume.py
 the step that they have reached.
 """
 
+import argparse
 import importlib
 import json
 import os
@@ -22,12 +23,18 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 
 import harness
 
 import selfsent.__main__
+
+sys.path.insert(0, str(harness.ROOT / "tests"))
+from rewriting_server import chat, serving
+from tiny_marian import train as train_translator
+from tiny_marian import write as write_translator
 
 SMALL = [
     "train.steps=12",
@@ -39,7 +46,8 @@ SMALL = [
 ]
 IMPORTED = ["training.train", "pretraining.pretrain", "selection.fit", "sweeping.sweep", "cli.display"]
 IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.index", "export.export", "pairs.mine"]
-IMPORTED += ["pairs.structure", "report.page", "searching.search"]
+IMPORTED += ["pairs.structure", "report.page", "searching.search", "labels.classify"]
+IMPORTED += ["labels.topics", "evaluation.comparison", "pairs.translate", "pairs.rewrite", "pairs.convert"]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
 AGAIN = 0.3  # of the stops are followed by a second one
@@ -60,11 +68,15 @@ def write_texts(folder: Path, words: Sequence[str] = ()) -> tuple[Path, Path]:
         sentences = [" ".join(draw.choices([*topic, *words[:40]], k=10)).capitalize() + "." for _ in range(8)]
         rows.append({"text": " ".join(sentences)})
     harness.write_rows(documents, rows)
+    labelled = [{"text": text, "label": f"{number % 3}"} for number, text in enumerate(drawn[:240])]
+    harness.write_rows(folder / "labelled.jsonl", labelled)
+    harness.write_rows(folder / "pairs.jsonl", [{"text": a, "positive": b} for a, b in pairwise(drawn)])
     return lines, documents
 
 
-def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
+def commands(lines: Path, documents: Path, translator: Path, endpoint: str) -> dict[str, list[str]]:
     """Return the commands by name; OUT is where each writes."""
+    few, labelled = str(lines.with_name("few.txt")), str(lines.with_name("labelled.jsonl"))
     out = ["--out", "OUT", "--resume"]
     train = ["train", str(lines), "--method", "simcse", *harness.set_words(SMALL), *out]
     return {
@@ -85,7 +97,7 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
             ),
             *out,
         ],
-        "encode": ["encode", str(lines.with_name("few.txt")), "--out", "OUT/embeddings.npy"],
+        "encode": ["encode", few, "--out", "OUT/embeddings.npy"],
         "shards": ["encode", *20 * [str(lines)], "--model", "builtin-static", "--out", "OUT/shards"],
         "index": ["index", str(documents), "--model", "builtin-static", "--out", "OUT"],
         "update": [  # of an index of one document
@@ -106,11 +118,34 @@ def commands(lines: Path, documents: Path) -> dict[str, list[str]]:
         ],
         "evaluate": [
             *("evaluate", "builtin-static", "--tasks", "retrieval", "--corpus", str(documents)),
-            *("--json", "OUT/scores.json"),
+            *("--out", "OUT/scores.json"),
         ],
         "export": [
             *("export", "builtin", "--to", "static", "--corpus", str(documents), "--documents", "60"),
             *("--accept-loss", "--overwrite", "--out", "OUT"),
+        ],
+        "onnx": [
+            *("export", "builtin-mlm", "--to", "onnx", "--corpus", few, "--documents", "60"),
+            *("--accept-loss", "--overwrite", "--out", "OUT"),
+        ],
+        "compare": [
+            "compare",
+            str(documents),
+            *2 * ["builtin-static"],
+            "--documents",
+            "60",
+            "--out",
+            "OUT/scores.json",
+        ],
+        "report": ["report", "OUT", "--out", "OUT/page.html"],  # of a run, which it leaves as it is
+        "classify": ["classify", "builtin-static", labelled, "--out", "OUT/labels.joblib"],
+        "labels": ["classify", "builtin-static", labelled, "--texts", str(lines), "--out", "OUT/labels.csv"],
+        "topics": ["topics", "builtin-static", str(lines), "--out", "OUT/topics.html"],
+        "convert": ["pairs", "convert", str(lines.with_name("pairs.jsonl")), "--out", "OUT/pairs.parquet"],
+        "translate": ["pairs", "translate", few, "--via", *2 * [str(translator)], "--out", "OUT/pairs.parquet"],
+        "rewrite": [
+            *("pairs", "rewrite", few, "--endpoint", endpoint, "--model", "any", "--yes"),
+            *("--out", "OUT/pairs.parquet"),
         ],
     }
 
@@ -176,11 +211,13 @@ def without_times(value: object) -> object:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Return what a command left, by path; no journals, pages and pictures, which hold times, and no hidden files."""
+    """Return what a command left, by path; no journals, reports and pictures, which hold times, and no hidden files."""
     files: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".html", ".png"):
+        if not path.is_file() or path.name.startswith(".") or path.suffix in (".journal", ".png"):
+            continue
+        if path.suffix == ".html" and path.name != "topics.html":
             continue
         is_table = path.suffix == ".json" and "model" not in name.parts
         files[str(name)] = without_times(json.loads(path.read_text("utf-8"))) if is_table else path.read_bytes()
@@ -206,15 +243,32 @@ def main() -> None:
     for module in IMPORTED:
         importlib.import_module(f"selfsent.{module}")
     folder = Path(mkdtemp(prefix="random-kills-"))
-    words = commands(*write_texts(folder))
-    draw, until = random.Random(arguments.seed), time.monotonic() + 60 * arguments.minutes
-    caches = {"prepare": folder / "cache-prepare", "search": folder / "search"}
+    translator = write_translator(folder / "translator", train_translator(), "en", "en")
+    with serving(lambda text, number: chat(f"otherwise {text}")) as server:
+        figures, taken = stop_all(arguments, folder, commands(*write_texts(folder), translator, server.url))
+    for name, figure in figures.items():
+        print(f"{name}: {figure['identical']} of {figure['stops']} ended as the whole run; wrong: {figure['wrong']}")
+    shutil.rmtree(folder)
+    harness.keep_figures(arguments, figures, seed=arguments.seed, seconds=taken)
+    sys.exit(any(figure["wrong"] or figure["identical"] != figure["stops"] for figure in figures.values()))
+
+
+def stop_all(
+    arguments: argparse.Namespace, folder: Path, words: dict[str, list[str]]
+) -> tuple[dict[str, dict], dict[str, float]]:
+    """Stop the commands in turn; return the figures of each, and the seconds of its whole run."""
+    draw = random.Random(arguments.seed)
+    fresh = {name: [folder / f"cache-{name}"] for name in ("prepare", "translate", "rewrite")}  # empty at every start
+    caches = {name: cache for name, (cache,) in fresh.items()} | {"search": folder / "search"}
+    first = {
+        "update": ["index", str(folder / "one.txt"), "--model", "builtin-static", "--out", "OUT"],
+        "report": words["train"],
+    }
     expected, taken = {}, {}
     for name in arguments.names or words:
         out, cache = folder / name, caches.get(name, folder / "cache")
-        if name == "update":
-            first = ["index", str(folder / "one.txt"), "--model", "builtin-static", "--out", "OUT"]
-            finish(first, folder / "before-update", cache)
+        if name in first:
+            finish(first[name], folder / f"before-{name}", cache)
         begin(out, (), folder / f"before-{name}")
         began = time.monotonic()
         status, said = finish(words[name], out, cache)
@@ -223,17 +277,18 @@ def main() -> None:
         taken[name], expected[name] = time.monotonic() - began, content(out)
         print(f"{name}: {taken[name]:.1f} s, {len(expected[name])} files", flush=True)
     figures = {name: {by.name: 0 for by in SIGNALS} | {"stops": 0, "identical": 0, "wrong": []} for name in expected}
+    until = time.monotonic() + 60 * arguments.minutes
     while time.monotonic() < until:
         # About as much time for each.
         name = min(figures, key=lambda command: figures[command]["stops"] * taken[command])
         out, cache, figure = folder / name, caches.get(name, folder / "cache"), figures[name]
-        begin(out, [cache] if name == "prepare" else [], folder / f"before-{name}")
+        begin(out, fresh.get(name, []), folder / f"before-{name}")
         stops: list[str] = []
         while not stops or draw.random() < AGAIN:
             by, share = draw.choice(SIGNALS), draw.uniform(0.02, 1.0)
             running, wrong = stop_after(share * taken[name], by, words[name], out, cache)
             if not running:
-                begin(out, [cache] if name == "prepare" else [], folder / f"before-{name}")
+                begin(out, fresh.get(name, []), folder / f"before-{name}")
                 stops = []
                 continue
             stops.append(by.name)
@@ -249,11 +304,7 @@ def main() -> None:
         figure["stops"] += len(stops)
         figure["identical"] += len(stops) * (not status and not differ)
         print(f"{name}: {', '.join(stops)}: {figure['wrong'][-1:] if status or differ else 'identical'}", flush=True)
-    for name, figure in figures.items():
-        print(f"{name}: {figure['identical']} of {figure['stops']} ended as the whole run; wrong: {figure['wrong']}")
-    shutil.rmtree(folder)
-    harness.keep_figures(arguments, figures, seed=arguments.seed, seconds=taken)
-    sys.exit(any(figure["wrong"] or figure["identical"] != figure["stops"] for figure in figures.values()))
+    return figures, taken
 
 
 if __name__ == "__main__":

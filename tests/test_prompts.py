@@ -177,7 +177,7 @@ def test_the_table_of_fit_is_by_encode_query_and_encode_document(model, theirs, 
     assert kept.default_prompt_name == "clustering"
 
 
-def test_search_and_serve_are_by_encode_query_and_encode_document(model, theirs, tmp_path, monkeypatch):
+def test_search_is_by_encode_query_and_encode_document(model, theirs, tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(TEXTS))
@@ -185,6 +185,13 @@ def test_search_and_serve_are_by_encode_query_and_encode_document(model, theirs,
     hits = selfsent.search(model, corpus, "old ships at night", top=len(TEXTS))
     expected = unit(theirs("document", [hit.text for hit in hits])) @ query
     np.testing.assert_allclose([hit.cosine for hit in hits], expected, atol=1e-5)
+
+
+def test_serve_is_by_encode_query_and_encode_document(model, theirs, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS))
+    (query,) = unit(theirs("query", ["old ships at night"]))
     Index.make([corpus], tmp_path / "own.index", model=model)
     models = ServedModels([f"own={model}"], precision="fp32")
     indexes = ServedIndexes([tmp_path / "own.index"], models)

@@ -364,7 +364,8 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
     if columns.asked and isinstance(texts[0], int | float | date) and not isinstance(texts[0], bool):
-        texts[0] = str(texts[0])
+        said = str(texts[0])  # which may be the title's and the summary's, too
+        texts = [said if name == columns.text else text for name, text in zip(columns.names(), texts, strict=True)]
     if not all(isinstance(text, str) for text in texts):
         for column in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
             if not isinstance(texts[column], str):

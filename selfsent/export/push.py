@@ -156,6 +156,8 @@ def _one_sentence(repository: str) -> Iterator[None]:
         raise
     except LocalTokenNotFoundError as error:
         raise ConfigurationError(f"there is no token for the hub: {_LOGIN}") from error
+    except UnicodeEncodeError as error:  # of a header, which is ASCII
+        raise ConfigurationError(f"the token for the hub holds characters that no token has: {_LOGIN}") from error
     except OfflineModeIsEnabled as error:
         raise ConfigurationError("HF_HUB_OFFLINE is set: unset it to push") from error
     except Exception as error:  # the library wraps what its HTTP client raises, which has classes of its own

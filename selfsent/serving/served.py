@@ -1,5 +1,6 @@
 """The models and indexes that a server has open, by name; what changed is opened anew beside the old one."""
 
+import gc
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -100,6 +101,9 @@ class ServedByName(ABC, Generic[ServedT]):
                 self._said.pop(served.name, None)
                 reloaded.append(served.name)
                 progress.say(f"reloaded {opened}")
+        if reloaded:
+            del served
+            gc.collect()  # the parts of a model refer to each other: what was replaced would stay for many reloads
         return reloaded
 
 

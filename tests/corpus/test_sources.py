@@ -168,7 +168,9 @@ def test_a_table_without_a_column_of_prose_is_refused(tmp_path, content, message
 def test_numbers_and_days_are_text_where_they_are_asked_for_by_name(tmp_path):
     path = write(tmp_path / "a.parquet", as_parquet([{"day": date(2026, 1, 2)}]))
     (source,) = resolve_sources([str(path)])
-    assert [d.text for d in source.documents(replace(COLUMNS, text="day", asked=True))] == ["2026-01-02"]
+    for more in ({}, {"title": "day", "summary": "day", "positive": None}):  # as encode, which reads no other column
+        asked = replace(COLUMNS, text="day", asked=True, **more)
+        assert [d.text for d in source.documents(asked)] == ["2026-01-02"]
     with pytest.raises(CorpusError, match="holds a date"):
         list(source.documents(replace(COLUMNS, text="day")))
 

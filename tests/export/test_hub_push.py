@@ -95,6 +95,9 @@ def test_a_wrong_token_and_none_at_all_are_told_apart(hub, run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     with pytest.raises(UserError, match="does not accept the token"):
         push_model(run, "me/tickets")
+    monkeypatch.setenv("HF_TOKEN", "hf_é")
+    with pytest.raises(UserError, match="the token for the hub holds characters that no token has"):
+        push_model(run, "me/tickets")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(run / "no token"))
     with pytest.raises(UserError, match="token"):

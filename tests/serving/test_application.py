@@ -1,15 +1,18 @@
 """The two protocols: vectors of sentence-transformers, and a sentence with the right status for all else."""
 
 import base64
+import gc
 import json
 import re
 import shutil
+import weakref
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from tiny import TEXTS
+from torch.nn import Module
 
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
@@ -309,6 +312,21 @@ def test_a_folder_that_changed_is_opened_anew_and_one_that_is_gone_stays(reloade
         reload(asked=True)
         assert said[-2] == said[-1]  # to whom asks
         assert client.post("/embed", json={"inputs": TEXTS}).json() == after
+
+
+def test_a_model_that_was_replaced_leaves_the_memory_at_once(reloaded):
+    models, _, _, reload = reloaded
+    gc.collect()
+    gc.disable()
+    try:
+        parts = vars(models.find(None).encoder).values()
+        before = [weakref.ref(part) for part in parts if isinstance(part, Module)]
+        assert before
+        del parts
+        assert reload(asked=True) == ["m"]
+        assert not any(part() for part in before)
+    finally:
+        gc.enable()
 
 
 def test_a_folder_that_cannot_be_opened_is_said_once_for_each_reason(reloaded):
