@@ -125,17 +125,11 @@ def commands(lines: Path, documents: Path, translator: Path, endpoint: str) -> d
             *("--accept-loss", "--overwrite", "--out", "OUT"),
         ],
         "onnx": [
-            *("export", "builtin-mlm", "--to", "onnx", "--corpus", few, "--documents", "60"),
+            *("export", "builtin-static", "--to", "onnx", "--corpus", str(documents), "--documents", "60"),
             *("--accept-loss", "--overwrite", "--out", "OUT"),
         ],
         "compare": [
-            "compare",
-            str(documents),
-            *2 * ["builtin-static"],
-            "--documents",
-            "60",
-            "--out",
-            "OUT/scores.json",
+            *("compare", str(documents), "builtin-static", "builtin", "--documents", "60", "--out", "OUT/scores.json"),
         ],
         "report": ["report", "OUT", "--out", "OUT/page.html"],  # of a run, which it leaves as it is
         "classify": ["classify", "builtin-static", labelled, "--out", "OUT/labels.joblib"],
