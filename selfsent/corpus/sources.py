@@ -35,7 +35,7 @@ from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
 
 DEMO = "pydocs"
-_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
+HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
 
 
 class Document(NamedTuple):
@@ -172,7 +172,7 @@ def _resolve(name: str) -> list[Source]:
         raise CorpusError(f"{name} is a link, and what it names does not exist: name the file itself")
     if name == DEMO:
         return [Source(DEMO, DEMO)]
-    if _HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
+    if HUB_NAME.fullmatch(name) and not formats.format_of(path) and not path.parent.exists():
         return [Source(name, "hub")]
     siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, [*siblings, DEMO], n=1, cutoff=0.6)
@@ -379,7 +379,7 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
 def _hub_rows(name: str) -> Iterator[Row]:
     import datasets
 
-    dataset, config, split = _HUB_NAME.findall(name)[0]
+    dataset, config, split = HUB_NAME.findall(name)[0]
     datasets.disable_progress_bars()
     try:
         yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
@@ -395,6 +395,6 @@ def _hub_revision(name: str) -> str:
     from huggingface_hub import HfApi
 
     try:
-        return str(HfApi().dataset_info(_HUB_NAME.findall(name)[0][0]).sha)
+        return str(HfApi().dataset_info(HUB_NAME.findall(name)[0][0]).sha)
     except Exception as error:  # not found or no connection, in the words of its HTTP client
         raise CorpusError(f"{name} is neither a file here nor a dataset that the hub knows") from error

@@ -9,7 +9,9 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCardData
 
 from selfsent.config import Table
+from selfsent.corpus.formats import format_of
 from selfsent.corpus.settings import CorpusConfig
+from selfsent.corpus.sources import HUB_NAME
 from selfsent.evaluation.score import Score
 from selfsent.runs.read import read_run
 from selfsent.runs.repeat_command import command_of_run
@@ -66,6 +68,7 @@ def front_matter(
     scores: Sequence[Score],
     *,
     base: str | None = None,
+    texts: Sequence[str] = (),
     language: str | None = None,
     licence: str | None = None,
     tags: Sequence[str] = (),
@@ -74,9 +77,11 @@ def front_matter(
 
     Args:
         base: a name on the hub; a folder is none and is left out.
+        texts: what it was made from; data sets of the hub are named, files are left out.
         licence: an identifier of the hub such as ``cc-by-sa-4.0``; nothing is claimed where none was told.
     """
     results = eval_results(scores)
+    names = [HUB_NAME.fullmatch(text) for text in texts if not format_of(Path(text)) and not Path(text).exists()]
     data = ModelCardData(
         language=language,
         license=licence,
@@ -84,6 +89,7 @@ def front_matter(
         pipeline_tag="sentence-similarity",
         tags=[*_TAGS, *tags],
         base_model=base if base and base.count("/") == 1 and not Path(base).exists() else None,
+        datasets=sorted({match[1] for match in names if match}) or None,
         model_name=name if results else None,
         eval_results=results or None,
         widget=[{"source_sentence": _WIDGET[0], "sentences": [*_WIDGET[1:]]}],
@@ -160,8 +166,10 @@ def run_card(config: Table, scores: Table, command: str, *, name: str) -> str:
         if "scores" in content
     }
     language = recipe.get("corpus", {}).get("language")  # claimed only where it was told
-    head = front_matter(name, figures.get("trained", []), base=str(recipe.get("base", "")), language=language)
-    texts = ", ".join(f"`{Path(str(text)).name}`" for text in recipe.get("texts", ()))
+    sources = [str(text) for text in recipe.get("texts", ())]
+    base = str(recipe.get("base", ""))
+    head = front_matter(name, figures.get("trained", []), base=base, texts=sources, language=language)
+    texts = ", ".join(f"`{Path(source).name}`" for source in sources)
     of = f"{config.get('corpus', {}).get('texts', 0)} texts"
     opening = f"""A sentence encoder trained by selfsent from raw text without labels: method
 `{recipe["method"]}`, base `{shown_name(recipe.get("base"))}`, text {texts or "given in memory"} ({of})."""
@@ -185,8 +193,15 @@ _FIGURES = {  # of a candidate in fit.json, and what they are called
 }
 
 
-def fit_card(content: Table, command: str, *, name: str, pair: bool) -> str:
-    """Return the card of the encoder that a selection kept, perhaps a pair; every figure is one of fit.json."""
+def fit_card(
+    content: Table, command: str, *, name: str, pair: bool, base: str | None = None, texts: Sequence[str] = ()
+) -> str:
+    """Return the card of the encoder that a selection kept, perhaps a pair; every figure is one of fit.json.
+
+    Args:
+        base: the name under which the base that it was made from was opened.
+        texts: what it was made from.
+    """
     rows = {row["name"]: row for row in content["rows"]}
     kept = rows.get(content["kept"], {})
     found = kept.get("test_mrr")
@@ -205,7 +220,7 @@ def fit_card(content: Table, command: str, *, name: str, pair: bool) -> str:
 
 The licence of the text was not told.  What may be done with the weights depends on it, and on the licence of \
 the base."""
-    front = front_matter(name, scores, language=language)
+    front = front_matter(name, scores, base=base, texts=texts, language=language)
     more = ", trust_remote_code=True" * pair  # its folder names a class of selfsent
     return _card(front, opening, measured, licence, command, name=name, content=content, more=more)
 

@@ -240,7 +240,9 @@ def _fit_in(
     for each in {choice.kept, *choice.jobs.values()}:
         if where := folders.get(each.name):
             name = f"{folder.resolve().name}{where.removeprefix(MODEL)}"
-            write_card(folder / where, fit_card({**content, "kept": each.name}, command, name=name, pair=each.is_pair))
+            of = next((base for base in names if short_name(base) in each.name), None)
+            report = {**content, "kept": each.name}
+            write_card(folder / where, fit_card(report, command, name=name, pair=each.is_pair, base=of, texts=sources))
     atomic.write_text(folder / PAGE, render_selection(content, command))
     atomic.write_sealed(folder / REPORT, content)  # last: it says that the selection is finished
     return _read(folder)

@@ -81,6 +81,19 @@ def test_a_card_claims_no_licence_and_names_no_folder_of_a_machine(made):
     assert " --method simcse " in text
 
 
+def test_a_card_names_base_and_data_sets_of_the_hub_and_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "tickets").write_text("one\n")
+    names = ["owner/news/2024:train", "owner/news", "texts/tickets", "notes/all.txt", "pydocs"]
+    data = ModelCard(card.front_matter("tickets", [], base="owner/encoder", texts=names)).data
+    assert data.datasets == ["owner/news"]
+    assert data.base_model == "owner/encoder"
+    data = ModelCard(card.front_matter("tickets", [], base="builtin", texts=["pydocs"])).data
+    assert data.datasets is None
+    assert data.base_model is None
+
+
 def test_a_run_without_scores_says_so(tmp_path):
     folder = write_run(tmp_path / "run", scored=False)
     (folder / "model").mkdir(exist_ok=True)
