@@ -15,12 +15,12 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 	    "import urllib.request; urllib.request.urlopen('$(TORCH_CPU)/torch/', timeout=4)" 2>/dev/null; \
 	then set -- --extra-index-url $(TORCH_CPU); fi; \
 	echo "pip install torch $$*"; \
-	$(BIN)/pip install --quiet torch -c constraints.txt "$$@"
-	$(BIN)/pip install --quiet --editable . -c constraints.txt
+	$(BIN)/pip install --quiet --no-compile torch -c constraints.txt "$$@"
+	$(BIN)/pip install --quiet --no-compile --editable . -c constraints.txt
 	touch $@
 
 .venv/developed: .venv/installed
-	$(BIN)/pip install --quiet --editable ".[dev]" -c constraints.txt
+	$(BIN)/pip install --quiet --no-compile --editable ".[dev]" -c constraints.txt
 	touch $@
 
 # What a user needs: every command but those of an extra (serve, mteb, onnx, ray, sweep, pairs).
@@ -39,7 +39,7 @@ picture: install
 	$(BIN)/python docs/screen.py docs/fit.svg fit pydocs --minutes 5 --out runs/demo --resume
 
 serve-demo: install
-	$(BIN)/pip install --quiet --editable ".[serve]" -c constraints.txt
+	$(BIN)/pip install --quiet --no-compile --editable ".[serve]" -c constraints.txt
 	test -d runs/demo/model || $(MAKE) demo
 	test -f runs/demo-kept.index/index.json || $(BIN)/selfsent index pydocs --model runs/demo/model --out runs/demo-kept.index
 	test -f runs/demo-base.index/index.json || $(BIN)/selfsent index pydocs --model builtin-static --out runs/demo-base.index
