@@ -32,6 +32,7 @@ from selfsent.corpus.remote import RemoteFile, is_url, remote_files
 from selfsent.corpus.text_column import text_column
 from selfsent.errors import CorpusError, first_line
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.imports import import_datasets
 from selfsent.storage import atomic
 
 DEMO = "pydocs"
@@ -377,10 +378,8 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
 
 
 def _hub_rows(name: str) -> Iterator[Row]:
-    import datasets
-
+    datasets = import_datasets(f"the hub dataset {name}")
     dataset, config, split = HUB_NAME.findall(name)[0]
-    datasets.disable_progress_bars()
     try:
         yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
     except Exception as error:  # not found, no such split or config, no connection: each layer has its own

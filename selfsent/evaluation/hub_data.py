@@ -19,6 +19,7 @@ from typing import Any
 from selfsent.errors import DataError
 from selfsent.evaluation.data_sets import SETS, DataSet, HubSplit
 from selfsent.evaluation.task import Row
+from selfsent.runtime.imports import import_datasets
 
 NAME = "hub"
 TIMEOUT = 5.0  # seconds to find out whether the hub answers
@@ -92,10 +93,9 @@ def _rows(part: HubSplit, *kinds: type | UnionType) -> Iterator[tuple[Any, ...]]
 
 
 def _load(part: HubSplit) -> Any:  # noqa: ANN401  a table of datasets, which has no types
-    import datasets
     from huggingface_hub import constants
 
-    datasets.disable_progress_bars()
+    datasets = import_datasets(str(part))
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     reached = bool(_ROOT) or _answers()
     try:

@@ -12,7 +12,7 @@ from selfsent.config import Recipe, build_config, recipe_table
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import DEMO
 from selfsent.encoder.folder import SHIPPED
-from selfsent.errors import DataError
+from selfsent.errors import ConfigurationError, DataError
 from selfsent.evaluation.mteb import PREFIX
 from selfsent.evaluation.suite import read_suite
 from selfsent.objectives import registry
@@ -26,6 +26,7 @@ from selfsent.reproduction.scale import (
     training_recipe,
 )
 from selfsent.reproduction.spec import Artifact, ArtifactRow, Training, Untrained
+from selfsent.runtime.imports import import_datasets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +185,10 @@ def _has_text(name: str) -> bool:
         return True
     if "/" not in name or name.startswith((".", "/")):
         return False
-    from datasets import config
-
+    try:
+        config = import_datasets(name).config
+    except ConfigurationError:  # nothing of the hub is read without the package
+        return False
     return any(Path(config.HF_DATASETS_CACHE).glob(f"{name.split(':')[0].replace('/', '___')}*"))
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from selfsent.errors import ConfigurationError
 from selfsent.progress import Progress
 
 
@@ -52,6 +53,25 @@ def import_bm25s() -> ModuleType:
     with without_package("jax"):
         import bm25s
     return bm25s
+
+
+def import_datasets(what: str) -> ModuleType:
+    """Import datasets without its progress bars.
+
+    Args:
+        what: needs it, for the message.
+
+    Raises:
+        ConfigurationError: the extra ``datasets`` is not installed.
+    """
+    try:
+        datasets = import_module("datasets")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{what} needs the package {error.name}: pip install '.[datasets]' in the checkout"
+        ) from None
+    datasets.disable_progress_bars()
+    return datasets
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

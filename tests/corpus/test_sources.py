@@ -25,8 +25,9 @@ from pyarrow import parquet
 
 from selfsent.corpus import formats, limits
 from selfsent.corpus.sources import Columns, file_identity, read_rows, resolve_sources, spool_texts, strings_of
-from selfsent.errors import CorpusError
+from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import Progress
+from selfsent.runtime.imports import without_package
 from selfsent.storage import atomic
 
 COLUMNS = Columns(text="text", title="title", summary="summary")
@@ -607,6 +608,14 @@ def test_an_error_of_the_hub_becomes_one_sentence(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(CorpusError, match=r"someone/articles:dev cannot be read \(Bad split: dev.*\]\): write it as"):
         read("someone/articles:dev")
+
+
+def test_a_hub_dataset_without_the_package_names_its_extra():
+    with (
+        without_package("datasets"),
+        pytest.raises(ConfigurationError, match=r"someone/articles needs .*\.\[datasets\]"),
+    ):
+        read("someone/articles")
 
 
 def test_a_name_that_is_neither_a_file_nor_on_the_hub_is_refused(monkeypatch):
