@@ -17,6 +17,7 @@ TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 	echo "pip install torch $$*"; \
 	$(BIN)/pip install --quiet --no-compile torch -c constraints.txt "$$@"
 	$(BIN)/pip install --quiet --no-compile --editable . -c constraints.txt
+	rm -rf .venv/lib/python*/site-packages/torch/test # 83 MB of C++ tests that its wheel brings
 	touch $@
 
 .venv/developed: .venv/installed
