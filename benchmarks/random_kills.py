@@ -49,7 +49,7 @@ IMPORTED += ["evaluation.label_free.verdict", "bulk.encode", "searching.index", 
 IMPORTED += ["pairs.structure", "report.page", "searching.search", "labels.classify"]
 IMPORTED += ["labels.topics", "evaluation.comparison", "pairs.translate", "pairs.rewrite", "pairs.convert"]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-TIMES = {"seconds", "texts_per_second", "tokens_per_second", "checksum"}  # a checksum covers the times beside it
+TIMES = {"seconds", "broken off", "rates", "texts_per_second", "tokens_per_second", "checksum"}  # it covers times, too
 AGAIN = 0.3  # of the stops are followed by a second one
 
 

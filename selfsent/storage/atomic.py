@@ -110,13 +110,15 @@ def is_unfinished(path: Path) -> bool:
 
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there; no part of a folder is left under its name."""
+    doomed = path.with_name(f".{path.name}.removed.partial")
     if not path.exists() and not path.is_symlink():
+        shutil.rmtree(doomed, ignore_errors=True)  # of a removal that was killed
         return
     _announce("unlink", path)
     if path.is_dir() and not path.is_symlink():
-        doomed = path
-        if not is_unfinished(path):
-            doomed = path.with_name(f".{path.name}.removed.partial")
+        if is_unfinished(path):
+            doomed = path
+        else:
             shutil.rmtree(doomed, ignore_errors=True)
             retry(lambda: path.replace(doomed))
         shutil.rmtree(doomed)

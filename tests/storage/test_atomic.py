@@ -70,6 +70,16 @@ def test_of_two_builders_the_first_to_finish_wins_and_both_succeed(tmp_path):
     assert names(tmp_path) == ["abc"]
 
 
+def test_what_a_kill_left_of_a_removal_goes_with_the_next(tmp_path):
+    for stays in (True, False):
+        half = tmp_path / ".checkpoints.removed.partial"
+        (half / "step-1").mkdir(parents=True)
+        if stays:
+            (tmp_path / "checkpoints").mkdir()
+        atomic.remove(tmp_path / "checkpoints")
+        assert not [*tmp_path.iterdir()]
+
+
 def test_the_rubbish_of_a_killed_builder_is_removed_and_that_of_a_living_one_is_not(tmp_path):
     target = tmp_path / "abc"
     command = [sys.executable, "-c", BUILD_AND_WAIT, str(target)]
