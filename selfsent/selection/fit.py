@@ -71,12 +71,20 @@ class Fitted(Printed):
     sentences: list[str]  # the first says what was kept
     rows: list[dict[str, Any]]  # of the table, one a candidate
     page: Path  # the same with figures and searches, in HTML
+    jobs: dict[str, Path]  # of "search" and "grouping", those that were asked for: the encoder that is best
 
     def shown(self) -> Shown:
         """Return what was kept and why, and the candidates, the best first."""
-        said = [*self.sentences[:2], f"model: {self.model}; a page with the figures: {self.page}"]
         heads, rows = candidate_rows(self.rows)  # of which those of the documents that chose nothing are on the page
-        return Shown(said, [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows])
+        return Shown(
+            [*self.sentences[:2], self.places()], [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows]
+        )
+
+    def places(self) -> str:
+        """Say which folder is for which job, and where the page is."""
+        of = {at: " and ".join(job for job in self.jobs if self.jobs[job] == at) for at in self.jobs.values()}
+        models = "; ".join(f"for {jobs}: {at}" for at, jobs in of.items())
+        return f"{models}; a page with the figures: {self.page}"
 
 
 def fit(
@@ -391,4 +399,5 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
 def _read(folder: Path) -> Fitted:
     content = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)
     figures = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
-    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **figures)
+    jobs = {job: folder / where for job, (_, where) in content["jobs"].items() if where}
+    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, jobs=jobs, **figures)
