@@ -76,15 +76,13 @@ class Fitted(Printed):
     def shown(self) -> Shown:
         """Return what was kept and why, and the candidates, the best first."""
         heads, rows = candidate_rows(self.rows)  # of which those of the documents that chose nothing are on the page
-        return Shown(
-            [*self.sentences[:2], self.places()], [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows]
-        )
+        said = [*self.sentences[:2], self.places()]
+        return Shown(said, [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows])
 
     def places(self) -> str:
         """Say which folder is for which job, and where the page is."""
         of = {at: " and ".join(job for job in self.jobs if self.jobs[job] == at) for at in self.jobs.values()}
-        models = "; ".join(f"for {jobs}: {at}" for at, jobs in of.items())
-        return f"{models}; a page with the figures: {self.page}"
+        return "; ".join((*(f"for {jobs}: {at}" for at, jobs in of.items()), f"a page with the figures: {self.page}"))
 
 
 def fit(
@@ -139,8 +137,7 @@ def fit(
     sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
     names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
-    folder = Path(out)
-    _begun(folder, resume)  # refused before a name is looked up
+    _begun(folder := Path(out), resume)  # refused before a name is looked up
     with locks.exclusive(folder):
         asked = None if queries is None else str(queries)
         command = _command(sources, names, asked, settings, config)
