@@ -72,8 +72,8 @@ def fit(
             "No encoder was downloaded.  A public one as the base, such as --base "
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."
         )
-    display.print(f"model: {result.model}; a page with the figures: {result.page}")
-    display.print(search_line(result.folder, result.model))
+    display.print(result.places())
+    display.print(search_line(result.folder, result.jobs.get("search", result.model)))
     return result
 
 

@@ -271,7 +271,7 @@ def _row(where: object, text: str, title: str, columns: Columns | None) -> dict[
     if len(text) > formats.LONGEST:
         raise formats.too_long(where)
     names = columns or Columns(text="text", title="title", summary="summary")
-    return {names.title: title, names.text: text}
+    return {names.id: str(where), names.title: title, names.text: text}
 
 
 # As ``formats.READERS``.

@@ -32,7 +32,7 @@ LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 t
 _BINARY = (b"\x89PNG", b"GIF8", b"%PDF", b"(\xb5/\xfd")  # binary files whose first line has no NUL byte
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_SAID = "save it as UTF-8, or tell fit, train or pretrain what it is, as --set corpus.encoding=cp1252 for Windows' text"
+_SAID = "save it as UTF-8, or say behind its name what it is, as NAME::cp1252 for Windows' text"
 _ISO_2022 = (b"\x1b$B", b"\x1b$@", b"\x1b$)", b"\x1b(J")  # escapes that begin another character set
 _GAP = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = (",", ";", "\t", "|")
@@ -64,7 +64,7 @@ class OpenFile:
     """A file that is being read; as a string, the line that was read last."""
 
     path: Path | RemoteFile
-    part: str = ""  # the sheet of a workbook, or TABLE.COLUMN of a database
+    part: str = ""  # the sheet of a workbook, TABLE.COLUMN of a database, or the encoding of text
     encoding: str | None = None  # None: UTF-8, or what the first bytes certainly are
     say: Callable[[str], None] = lambda message: None
     line: int = 0
@@ -93,7 +93,7 @@ class OpenFile:
     def _in_utf_8(self) -> Any:  # noqa: ANN401 - each library has its own type
         """Return the bytes as UTF-8, whatever they are in where that is certain or was said."""
         stream = self.stream if hasattr(self.stream, "peek") else io.BufferedReader(self.stream)
-        head, encoding = stream.peek(1 << 12)[: 1 << 12], self.encoding
+        head, encoding = stream.peek(1 << 12)[: 1 << 12], self.part or self.encoding
         if encoding is None:
             encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
             zeros = head[::2].count(0), head[1::2].count(0)  # of UTF-16 without a mark, whose letters are Latin ones
@@ -133,6 +133,15 @@ def format_of(path: PurePath) -> str:
     """Return the format that a name says, or "" for an unknown one."""
     suffix = (path.with_suffix("") if compression_of(path) else path).suffix.lower()
     return suffix if suffix in FORMATS else ""
+
+
+def is_encoding(name: str) -> bool:
+    """Return whether Python reads text in the encoding of this name."""
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, MANY, list_settings, setting
-from selfsent.corpus.formats import Columns
+from selfsent.corpus.formats import Columns, is_encoding
 
 PRESETS: dict[str, dict[str, object]] = {
     "as_is": {"clean": False, "split": "no", "min_words": 0, "max_words": None, "deduplicate": "none", "held_out": 0}
@@ -82,13 +82,8 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         require_language(self.language)
-        if self.encoding is not None:
-            try:
-                "".encode(self.encoding)
-            except LookupError:
-                raise ValueError(
-                    f"encoding must be one that Python knows, such as cp1252, got {self.encoding!r}"
-                ) from None
+        if self.encoding is not None and not is_encoding(self.encoding):
+            raise ValueError(f"encoding must be one that Python knows, such as cp1252, got {self.encoding!r}")
         if self.min_words is not None and self.max_words is not None and self.min_words > self.max_words:
             raise ValueError(f"min_words must not exceed max_words, got {self.min_words} and {self.max_words}")
         if self.positives == "adjacent" and self.order == "none":

@@ -57,7 +57,7 @@ class Source:
     kind: str  # a file format with its dot, "hub" or the name of the demo corpus
     path: Path | None = None
     remote: RemoteFile | None = None
-    part: str = ""  # of a workbook its sheet, of a database TABLE or TABLE.COLUMN
+    part: str = ""  # of a workbook its sheet, of a database TABLE or TABLE.COLUMN, of text its encoding
 
     @property
     def size(self) -> int:
@@ -167,7 +167,7 @@ def _resolve(name: str) -> list[Source]:
         return [_file(path)]
     whole, _, part = name.rpartition("::")
     kind = formats.format_of(Path(whole)) if part and at_home(whole).is_file() else ""
-    if kind == ".xlsx" or kind in formats.DATABASES:
+    if kind == ".xlsx" or kind in formats.DATABASES or (kind and formats.is_encoding(part)):
         return [replace(_file(at_home(whole)), name=name, part=part)]
     if path.is_symlink():
         raise CorpusError(f"{name} is a link, and what it names does not exist: name the file itself")

@@ -114,11 +114,12 @@ def search_texts(
     columns = Columns(
         text=column, title="title", summary="summary", positive=None, id=id_column, asked=column is not None
     )
-    count = cut = empty = named = 0
+    count, cut, empty, named, where = 0, 0, 0, 0, ""
     for source in sources:
         for document in source.documents(columns, progress):
             text = search_text(document, passages)
             if text is None:
+                where = where or document.id or source.name
                 empty += 1
             else:
                 count += 1
@@ -134,7 +135,7 @@ def search_texts(
     if count and not named and id_column not in (None, "id"):
         progress.say(f"warning: no row has a column {id_column!r}: hits have no id")
     if empty:
-        progress.say(f"{empty:,} rows have no text and are left out")
+        progress.say(f"left out, because they have no text: {empty:,}, the first of them {where}")
 
 
 def _is_cut(document: Document, text: SearchText) -> bool:

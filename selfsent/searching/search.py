@@ -18,7 +18,7 @@ from selfsent.searching.passages import search_texts
 from selfsent.searching.reader import Hits
 from selfsent.searching.segment import Segment, split_into_segments
 from selfsent.searching.settings import IndexConfig
-from selfsent.searching.writer import MANIFEST, new_facts
+from selfsent.searching.writer import MANIFEST, new_facts, source_identities
 from selfsent.storage import atomic
 
 
@@ -56,6 +56,11 @@ def search(
     """
     if top < 1:
         raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+    if not isinstance(corpus, str | Path):
+        raise CorpusError(
+            f"corpus is a {type(corpus).__name__} and no name of a file or folder: save the texts to one, or find the "
+            "nearest by selfsent.encode(encoder, [query]) @ selfsent.encode(encoder, texts).T"
+        )
     index = open_cached(model, corpus, column=column, id_column=id_column, progress=progress)
     return index.search(query, top, "hybrid" if words else None, words=words, feedback=feedback)
 
@@ -76,7 +81,7 @@ def open_cached(
     sources, config = resolve_sources([str(corpus)]), IndexConfig(mode="dense", exact_vectors=MANY)
     facts = new_facts(encoder, model, [corpus], sources, config, (column, id_column))
     names = ("format", "fingerprint", "search", "text column", "id column")
-    identity = [[source.identity() for source in sources], *(facts[name] for name in names)]
+    identity = [source_identities(sources), *(facts[name] for name in names)]  # by name, too: an id may hold it
     digest = hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:24]
     folder = atomic.cache_folder("indexes", digest)
     if atomic.cached(folder):

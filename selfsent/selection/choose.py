@@ -104,9 +104,9 @@ def _compared(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     change = _guarded(board, chosen, base)
     figures = change.figures("", f"of {base.name} on {_where(board)}")
     if change.decision == "better":
-        return chosen, f"Kept: {chosen.name} ({chosen.how}): {figures}."
+        return chosen, f"For search, keep {chosen.name} ({chosen.how}): {figures}."
     reason = change.reason or f"the best candidate, {chosen.name}, is not surely above it"
-    return base, f"Keep {base.name} as it is: {reason}: {figures}."
+    return base, f"For search, keep {base.name} as it is: {reason}: {figures}."
 
 
 def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
@@ -164,7 +164,7 @@ def _search_settings(board: Scoreboard, kept: Candidate) -> SearchSettings:
 def _no_change(board: Scoreboard, base: Candidate) -> str:
     """Say why no candidate was compared with the base."""
     others, where = [other for other in board.eligible if other is not base], _where(board)
-    keep = f"Keep {base.name} as it is"
+    keep = f"For search, keep {base.name} as it is"
     if not others:
         if not board.structured and not any(base.is_transformer for base in board.bases):
             return f"{keep}: it has no layers, and on single lines only encoders with layers are trained."

@@ -71,12 +71,18 @@ class Fitted(Printed):
     sentences: list[str]  # the first says what was kept
     rows: list[dict[str, Any]]  # of the table, one a candidate
     page: Path  # the same with figures and searches, in HTML
+    jobs: dict[str, Path]  # of "search" and "grouping", those that were asked for: the encoder that is best
 
     def shown(self) -> Shown:
         """Return what was kept and why, and the candidates, the best first."""
-        said = [*self.sentences[:2], f"model: {self.model}; a page with the figures: {self.page}"]
         heads, rows = candidate_rows(self.rows)  # of which those of the documents that chose nothing are on the page
+        said = [*self.sentences[:2], self.places()]
         return Shown(said, [*heads[:4], heads[-1]], [[*row[:4], row[-1]] for row in rows])
+
+    def places(self) -> str:
+        """Say which folder is for which job, and where the page is."""
+        of = {at: " and ".join(job for job in self.jobs if self.jobs[job] == at) for at in self.jobs.values()}
+        return "; ".join((*(f"for {jobs}: {at}" for at, jobs in of.items()), f"a page with the figures: {self.page}"))
 
 
 def fit(
@@ -131,8 +137,7 @@ def fit(
     sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
     names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
     _require_names(names)
-    folder = Path(out)
-    _begun(folder, resume)  # refused before a name is looked up
+    _begun(folder := Path(out), resume)  # refused before a name is looked up
     with locks.exclusive(folder):
         asked = None if queries is None else str(queries)
         command = _command(sources, names, asked, settings, config)
@@ -393,4 +398,5 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
 def _read(folder: Path) -> Fitted:
     content = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)
     figures = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
-    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **figures)
+    jobs = {job: folder / where for job, (_, where) in content["jobs"].items() if where}
+    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, jobs=jobs, **figures)

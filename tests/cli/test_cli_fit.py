@@ -46,6 +46,7 @@ def finished(tmp_path):
         "base": "builtin",
         "sentences": ["Kept: it.", "Second sentence."],
         "rows": [row, base],
+        "jobs": {"search": ["builtin", "model-other"], "grouping": ["builtin, trained", "model"]},
     }
     atomic.write_sealed(folder / REPORT, report)
     return folder
@@ -58,7 +59,8 @@ def test_a_finished_selection_is_printed_again(command, finished):
     (kept,) = [line for line in lines if "builtin, trained" in line]
     assert [cell.strip() for cell in kept.split("│")[2:-1]] == ["61.3", "-", "-", "-", "-", "kept"]
     assert lines.index("Kept: it.") + 1 == lines.index("Second sentence.")
-    assert "model: out/model" in out
+    assert "for search: out/model-other; for grouping: out/model; a page" in out
+    assert lines[-1].endswith("--model out/model-other")  # a search is not made with what groups best
 
 
 def test_other_settings_on_resuming_are_named(command, finished):

@@ -302,6 +302,13 @@ def test_a_broken_one_is_one_sentence(tmp_path, name, damage):
         read(tmp_path / name)
 
 
+def test_a_page_is_called_by_its_file_so_that_a_hit_names_it(tmp_path):
+    (tmp_path / "a.html").write_text("<p>words")
+    (source,) = resolve_sources([str(tmp_path)])
+    columns = Columns(text=None, title="title", summary="summary", id="id")
+    assert [each.id for each in source.documents(columns)] == [str(tmp_path / "a.html")]
+
+
 def test_a_pdf_with_a_password_is_refused(tmp_path):
     with pytest.raises(CorpusError, match=r"a\.pdf opens with a password only: save it without one"):
         read(pdf(tmp_path / "a.pdf", "secret", password="x"))

@@ -118,10 +118,27 @@ def test_an_8_bit_encoding_is_read_where_it_is_said_and_otherwise_refused_with_t
     path = write(tmp_path / "a.csv", "id;text\n1;café “x”\n".encode("cp1252"))
     (source,) = resolve_sources([str(path)])
     assert [d.text for d in source.documents(replace(COLUMNS, encoding="cp1252"))] == ["café “x”"]
-    with pytest.raises(CorpusError, match=r"not UTF-8 \(byte 0xe9\): .*--set corpus\.encoding=cp1252"):
+    with pytest.raises(CorpusError, match=r"not UTF-8 \(byte 0xe9\): .*NAME::cp1252"):
         read(path)
     with pytest.raises(CorpusError, match=r"a\.csv is not in the encoding it is read as"):
         list(source.documents(replace(COLUMNS, encoding="ascii")))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["cp1252", "cp1251", "shift_jis"])
+def test_the_encoding_of_a_file_is_said_behind_its_name(tmp_path, encoding, suffix):
+    text = {"cp1252": "Größe „x“", "cp1251": "Привет, мир", "shift_jis": "日本語の文"}[encoding]
+    content = PACKERS[suffix](f"id;text\n1;{text}\n".encode(encoding))
+    path = write(tmp_path / f"a.csv{suffix}", content)
+    (source,) = resolve_sources([f"{path}::{encoding}"])
+    assert [d.text for d in source.documents(replace(COLUMNS, text=None))] == [text]
+    (other,) = resolve_sources([f"{path}::latin-1"])
+    assert source.identity() != other.identity()  # its vectors in the cache are others
+    with pytest.raises(CorpusError, match="does not exist"):
+        resolve_sources([f"{path}::cp12520"])
+    write(path, PACKERS[suffix](b"id;text\n1;\0\x01\n"))
+    with pytest.raises(CorpusError, match="binary"):
+        list(source.documents(COLUMNS))
 
 
 TABLE = [

@@ -505,7 +505,9 @@ def test_what_is_not_searched_is_said(bert, tmp_path):
     progress.say = said.append
     make_index(tmp_path, [*TEXTS[:4], f"{TEXTS[0]} " * 30, " "], bert, passages=1, progress=progress)
     cut = "documents have more than 1 passages of at most 80 words: the first are searched, and the rest is not"
-    assert {f"1 of 5 {cut}", "1 rows have no text and are left out"} <= {*said}
+    assert {f"1 of 5 {cut}", f"left out, because they have no text: 1, the first of them {tmp_path}/corpus.jsonl"} <= {
+        *said
+    }
 
 
 @pytest.mark.parametrize("exact", [1000, 10])

@@ -15,7 +15,7 @@ LINES = {"kind": "lines"}
 ABROAD = SearchGate(words=50.0, base=40.0, meaning=5.0, weak=False)  # all is put beside the base
 HOME = SearchGate(words=50.0, base=60.0, meaning=30.0, weak=False)
 BASE, FINDS = ("base", 60), {"mrr": 58.0}
-KEEP = "Keep base as it is: "
+KEEP = "For search, keep base as it is: "
 
 
 def scored(*made):
@@ -150,7 +150,8 @@ SEARCH = scored(("base", 60, {"mrr": 45.0}), ("better", 65, {"mrr": 50.0}))
             [candidate("vectors", 60, mrr=60, is_transformer=False)],
             LINES,
             0,
-            "Keep vectors as it is: it has no layers, and on single lines only encoders with layers are trained.",
+            "For search, keep vectors as it is: it has no layers, and on single lines only encoders with layers are "
+            "trained.",
         ),
         (
             SEARCH,
@@ -224,7 +225,7 @@ def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
     low, high = np.quantile(0.5 * np.random.default_rng(len("better")).normal(size=1000) + 3, (0.025, 0.975))
     assert low > 0
     assert choice.sentences[0] == (
-        f"Kept: better (how better): 63.0 against 60.0 of base {WHERE}, a difference of +3.0 "
+        f"For search, keep better (how better): 63.0 against 60.0 of base {WHERE}, a difference of +3.0 "
         f"(95 % interval {low:+.1f} to {high:+.1f})."
     )
 
