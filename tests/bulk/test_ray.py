@@ -34,6 +34,7 @@ def cluster():
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("RAY_ADDRESS", raising=False)
+        patched.setenv("RAY_worker_niceness", "0")  # workers that give way to all else make a busy machine wait
         with open_cluster(2) as workers:
             yield workers
 
