@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -28,6 +29,14 @@ GENUINE = {name: getattr(load, name) for name in ("_open", "require_transformer"
 for _name, _function in GENUINE.items():
     setattr(load, _name, once(_function))
 ROOT = Path(__file__).parent.parent
+# Where tensors are computed, and where that is tested, shapes and types are checked at every call.
+TYPED = ("encoder", "evaluation", "objectives", "pretraining", "word_vectors", "test_functional.py")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Elsewhere calls go unchecked: they would take a third of the time of what trains and encodes."""
+    room = item.path.relative_to(ROOT / "tests").parts[0]
+    jaxtyping.config.update("jaxtyping_disable", room not in TYPED)
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,6 @@ def test_workers_that_do_not_fit_are_refused(cluster, workers):
     [
         ("vectors.npy", "float32", "bert"),
         ("vectors.parquet", "float16", STATIC),
-        ("vectors", "int8", STATIC),
         ("url", "int8", STATIC),
     ],
 )
@@ -239,8 +238,7 @@ CASES = {
     "whole documents": (("table.jsonl",), "documents", {}),
     "pairs": (("pairs.jsonl",), "sentences", {}),
     "neighbours": (("lines.txt",), "sentences", {"positives": "adjacent", "order": "meaningful"}),
-    "a few texts": (("table.jsonl", "lines.txt"), "sentences", {"max_texts": 100}),
-    "as they are": (("lines.txt",), "sentences", {"preset": "as_is"}),
+    "a few texts as they are": (("table.jsonl", "lines.txt"), "sentences", {"max_texts": 100, "preset": "as_is"}),
 }
 
 

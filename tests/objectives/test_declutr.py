@@ -90,14 +90,14 @@ def test_no_span_of_a_document_is_shorter_or_longer_than_the_settings_say(encode
 
 def test_span_lengths_have_the_means_of_their_beta_distributions():
     draw = np.random.default_rng(0)
-    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(20_000)]
+    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
     positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
     assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=1)
     assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=1)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("length", [2048, 2500, 5000])
+@pytest.mark.parametrize("length", [2048, 5000])
 def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement):
     values, draw = golden("declutr_spans"), np.random.default_rng(1)
     prefix = f"n{length}_A2_P2_lmax512_lmin32_{placement}_"
