@@ -1,19 +1,22 @@
 """What the tests share: a tiny encoder of each family, a few texts, and where golden values and data stand."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 from commands import run
+from opened import once
 from sentence_transformers import SentenceTransformer
 from tiny import TEXTS, make_base
 
+from selfsent.encoder import load
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.embed import collate
-from selfsent.encoder.load import load_encoder
 from selfsent.runtime import hardware
 
 # Tiny models: a second thread only waits for the first, here, where a command chooses, and in processes of their own.
@@ -22,7 +25,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.fsync = lambda descriptor: None  # it protects from a loss of power, which no test has, and waits for the disk
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
 hypothesis.settings.load_profile("repeatable")
+GENUINE = {name: getattr(load, name) for name in ("_open", "require_transformer")}
+for _name, _function in GENUINE.items():
+    setattr(load, _name, once(_function))
 ROOT = Path(__file__).parent.parent
+# Where tensors are computed, and where that is tested, shapes and types are checked at every call.
+TYPED = ("encoder", "evaluation", "objectives", "pretraining", "word_vectors", "test_functional.py")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Elsewhere calls go unchecked: they would take a third of the time of what trains and encodes."""
+    room = item.path.relative_to(ROOT / "tests").parts[0]
+    jaxtyping.config.update("jaxtyping_disable", room not in TYPED)
+
+
+@pytest.fixture(scope="session")
+def genuine_opening() -> dict[str, Callable]:
+    """The functions of ``load`` that read a folder, as they are without ``once``."""
+    return GENUINE
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +60,7 @@ def fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def encoder(bert: Path) -> SentenceTransformer:
     """A tiny random BERT with cls pooling, in training mode."""
-    return load_encoder(bert, pooling="cls").train()
+    return load.load_encoder(bert, pooling="cls").train()
 
 
 @pytest.fixture

@@ -3,9 +3,18 @@
 import pytest
 from tiny import PROMPT
 
-from selfsent.encoder.load import load_encoder
+from selfsent.encoder import load
+
+ANEW = ("architectures", "bert", "checks", "damaged_folders", "load", "opening", "released", "save", "static_encoder")
+
+
+@pytest.fixture(autouse=True)
+def opened_anew(request, monkeypatch, genuine_opening):
+    """Read every folder from disk every time, where that is what is tested."""
+    for name, function in genuine_opening.items() if request.path.stem.removeprefix("test_") in ANEW else ():
+        monkeypatch.setattr(load, name, function)
 
 
 @pytest.fixture
 def prompted(bert):
-    return load_encoder(bert, pooling="prompt", template=PROMPT)
+    return load.load_encoder(bert, pooling="prompt", template=PROMPT)

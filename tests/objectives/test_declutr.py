@@ -75,7 +75,7 @@ def test_a_touching_span_may_start_where_the_document_does():
 def test_anchors_stay_a_longest_span_apart(anchors):
     draw = np.random.default_rng(0)
     least = math.inf
-    for _ in range(10_000):
+    for _ in range(2_000):
         spans = sorted(draw_anchors(2 * anchors * 32, anchors, 4, 32, draw))
         least = min(least, *(after[0] - before[1] for before, after in pairwise(spans)))
     assert least >= 32
@@ -97,7 +97,7 @@ def test_span_lengths_have_the_means_of_their_beta_distributions():
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("length", [2048, 2500, 5000])
+@pytest.mark.parametrize("length", [2048, 5000])
 def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement):
     values, draw = golden("declutr_spans"), np.random.default_rng(1)
     prefix = f"n{length}_A2_P2_lmax512_lmin32_{placement}_"

@@ -97,10 +97,10 @@ def test_a_server_answers_openais_client_reloads_and_stops_without_losing_a_requ
         assert counted == sum(answers) + 2  # the client's embeddings and models
 
 
-def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_leaves_stops_nobody(folder, tmp_path):
+def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_leaves_stops_nobody(tmp_path):
     corpus, added = tmp_path / "corpus.txt", "the cat saw the dog by the river"
     corpus.write_text("\n".join(TEXTS) + "\n")
-    Index.make([corpus], tmp_path / "index", model=folder)
+    Index.make([corpus], tmp_path / "index", model="builtin-static")  # whose server starts without torch
     with server("--index", str(tmp_path / "index")) as (process, port):
         gone, half = (http.client.HTTPConnection("127.0.0.1", port) for _ in range(2))
         gone.request("POST", "/embed", json.dumps({"inputs": TEXTS * 300}), {"content-type": "application/json"})
@@ -123,8 +123,8 @@ def test_hangup_opens_an_index_that_was_brought_up_to_date_and_a_client_that_lea
         assert process.wait(60) == 0
 
 
-def test_a_second_signal_ends_a_server_that_waits_for_a_request(folder):
-    with server(f"m={folder}", "--set", "body_timeout=3600") as (process, port):
+def test_a_second_signal_ends_a_server_that_waits_for_a_request():
+    with server("m=builtin-static", "--set", "body_timeout=3600") as (process, port):
         half = http.client.HTTPConnection("127.0.0.1", port)
         half.putrequest("POST", "/embed")
         half.putheader("content-length", "100")

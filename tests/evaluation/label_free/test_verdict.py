@@ -42,7 +42,7 @@ def corpus(tmp_path_factory):
     draw = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("text") / "text.jsonl"
     rows = []
-    for n in range(1200):
+    for n in range(600):
         topic = draw.choice(words, 6, replace=False)
         text = " ".join(" ".join([*draw.choice(topic, 9), f"word{n}x{k}"]).capitalize() + "." for k in range(5))
         rows.append(json.dumps({"title": f"{topic[0]} and {topic[1]} {n}", "text": text}))
@@ -67,7 +67,7 @@ def other(tmp_path_factory):
 def test_a_verdict_on_encoders_of_berts_kind_imports_no_transformers(corpus):
     code = (
         "import sys\nfrom selfsent.evaluation.label_free.verdict import verdict\n"
-        f"found = verdict('builtin-static', 'builtin', [{str(corpus)!r}], static=False, documents=100, bootstrap=10)\n"
+        f"found = verdict('builtin-static', 'builtin', [{str(corpus)!r}], static=False, documents=60, bootstrap=10)\n"
         "print('transformers' in sys.modules, found.sentences[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def test_a_model_that_is_not_there_is_refused_before_any_text_is_read(tmp_path, 
 
 def judge(base, trained, corpus, **settings):
     return verdict_module.verdict(
-        base, trained, [corpus], **{"static": False, "documents": 300, "bootstrap": 100, **settings}
+        base, trained, [corpus], **{"static": False, "documents": 150, "bootstrap": 50, **settings}
     )
 
 
@@ -92,8 +92,8 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     assert said.decision == "cannot tell"
     assert set(said.results) == {"base", "trained", "bm25"}
     assert said.sentences[-1] == "It is not known whether the trained encoder learned from this text."
-    assert said.facts["documents"] == 300
-    assert verdict_module.verdict(bert, tmp_path / "copy", str(corpus), documents=300, static=False).facts == said.facts
+    assert said.facts["documents"] == 150
+    assert verdict_module.verdict(bert, tmp_path / "copy", str(corpus), documents=150, static=False).facts == said.facts
 
 
 def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other, corpus):
@@ -133,7 +133,7 @@ def test_a_collapsed_encoder_is_worse_and_the_alarm_says_so(bert, tmp_path, corp
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, cached, bert, corpus):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    settings = [*QUICK, "corpus.held_out=1000", "corpus.held_out_share=0.3", "encoder.pooling=mean"]
+    settings = [*QUICK, "corpus.held_out=1000", "corpus.held_out_share=0.4", "encoder.pooling=mean"]
     train.train("simcse", base=str(bert), corpus=[corpus], out=folder, settings=settings)
     return folder
 
@@ -145,7 +145,7 @@ def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     prepared = cached / "corpora" / fingerprint
     held_out = Corpus(prepared).held_out_documents("test")
     assert len(held_out) >= 100
-    expected = document_tests.build_tests(parse_documents(held_out, "en", 300))
+    expected = document_tests.build_tests(parse_documents(held_out, "en", 150))
     assert said.results["base"].fingerprint == expected.fingerprint
     shutil.rmtree(prepared)
     again = judge(bert, run, corpus)
@@ -153,12 +153,18 @@ def test_the_tests_are_made_of_what_the_run_held_out(bert, run, corpus, cached):
     assert prepared.is_dir()  # under the same fingerprint
 
 
-@pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_documents_that_training_has_read_show_nothing_good(bert, corpus, tmp_path, monkeypatch, shift):
-    """It held out too few: what looks better on what it has read is not called so, what looks worse is."""
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, cached, bert, corpus):
+    """A run that held out too few documents for tests."""
+    folder = tmp_path_factory.mktemp("runs") / "reader"
     settings = [*QUICK, "corpus.held_out=20", "encoder.pooling=mean"]
-    folder = tmp_path / "run"
     train.train("simcse", base=str(bert), corpus=[corpus], out=folder, settings=settings)
+    return folder
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_documents_that_training_has_read_show_nothing_good(bert, corpus, reader, monkeypatch, shift):
+    """What looks better on what training has read is not called so, what looks worse is."""
     original = verdict_module.score_vectors
 
     def scored(tests, vectors, *, name, **given):
@@ -173,7 +179,7 @@ def test_documents_that_training_has_read_show_nothing_good(bert, corpus, tmp_pa
         return replace(results, scores=raised)
 
     monkeypatch.setattr(verdict_module, "score_vectors", scored)
-    said = judge(bert, folder, corpus)
+    said = judge(bert, reader, corpus)
     assert "too few for tests" in said.facts["text"]
     if shift:
         assert said.decision == "cannot tell"
@@ -291,7 +297,7 @@ def test_a_corpus_too_small_for_any_test_is_refused(bert, other, tmp_path):
 
 
 def test_the_command_prints_a_table_and_a_verdict_and_writes_json(bert, other, corpus, tmp_path, monkeypatch, capsys):
-    words = ["compare", corpus, bert, other, "--documents", "200", "--bootstrap", "100", "--no-static"]
+    words = ["compare", corpus, bert, other, "--documents", "100", "--bootstrap", "100", "--no-static"]
     status, out, err = command(monkeypatch, capsys, *words, "--out", tmp_path / "said.json")
     assert status == 0, err
     said = json.loads((tmp_path / "said.json").read_text())
