@@ -36,6 +36,9 @@ def fit(
     judge: Annotated[
         int, typer.Option(help="Pairs of answers that you are asked to judge; the base is kept if you prefer it", min=0)
     ] = 0,
+    dimensions: Annotated[
+        int | None, typer.Option(help="Of what is kept, by principal axes  \\[default: all that it has]", min=1)
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
@@ -54,6 +57,7 @@ def fit(
         corpus=text or None,
         column=column,
         base=base or (),
+        dimensions=dimensions,
         minutes=minutes,
         out=out,
         queries=queries,

@@ -24,8 +24,6 @@ from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.base import Role
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
-from selfsent.encoder.save import save_encoder
-from selfsent.encoder.search_settings import write_search_settings
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from
 from selfsent.evaluation.task import PromptedTexts, said_prompts, used_prompts
@@ -43,6 +41,7 @@ from selfsent.selection.choose import Choice, candidate_rows, choose, keep_base
 from selfsent.selection.groups import MOST, map_groups
 from selfsent.selection.held_out_tests import make_tests
 from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
+from selfsent.selection.keep import MODEL, save_kept, say_widths, score_widths
 from selfsent.selection.material import Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
@@ -51,7 +50,7 @@ from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
 
-MODEL, OTHER, REPORT, PAGE = "model", "model-other", SELECTION, "fit.html"
+REPORT, PAGE = SELECTION, "fit.html"
 _WRITE_AGAIN = "delete it and add --resume to write it again"
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
@@ -70,6 +69,7 @@ class Fitted(Printed):
     base: str  # that it was compared with
     sentences: list[str]  # the first says what was kept
     rows: list[dict[str, Any]]  # of the table, one a candidate
+    widths: dict[int, float]  # what the first so many dimensions find, where a number of dimensions was asked for
     page: Path  # the same with figures and searches, in HTML
 
     def shown(self) -> Shown:
@@ -90,6 +90,7 @@ def fit(
     purpose: Literal["search", "grouping", "both"] | None = None,
     queries: str | Path | None = None,
     ask: Ask | None = None,
+    dimensions: int | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -109,6 +110,8 @@ def fit(
             them judged.  Default: sentences of held-out documents.
         ask: told a query and two passages, one found by the base and one by what is kept, and returns which answers
             better: 1 or 2, 0 for neither, None to ask no more.  Where that surely is the base, it is kept.
+        dimensions: of what is kept, on the principal axes of the text, of which the first so many serve alone, too.
+            Default: all that it has.
         settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -122,7 +125,8 @@ def fit(
         >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in with_column(settings, column)]
-    named = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
+    given = {"minutes": minutes, "purpose": purpose, "dimensions": dimensions}
+    named = {key: each for key, each in given.items() if each is not None}
     for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*named}):
         raise ConfigurationError(f"{key} is given twice, as {named[key]!r} and by --set: leave one of them out")
     table = apply_settings(named, settings)
@@ -219,14 +223,18 @@ def _fit_in(
     searches = _searches(vectors, own) if board.structured else None
     examples = _find(vectors, searches, choice) if searches else []
     choice = _ask_person(folder, examples, choice, ask)
-    folders = _save(folder, choice, config)
+    if config.dimensions and choice.search:  # the encoders of a smaller pair are not told apart in its vectors
+        choice = replace(choice, search=replace(choice.search, weights=()))
+    folders = save_kept(folder, choice, work)
+    widths = score_widths(choice.kept, work) if config.dimensions else {}
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
         "jobs": {job: [each.name, folders.get(each.name)] for job, each in choice.jobs.items()},
         "search": asdict(choice.search) if choice.search else None,
-        "sentences": [*choice.sentences, *_read_before(names, sources), *_say_prompts(choice)],
+        "sentences": [*choice.sentences, *say_widths(widths), *_read_before(names, sources), *_say_prompts(choice)],
         "rows": choice.rows,
+        "widths": [*widths.items()],
         "left_out": [each.name for each in board.left_out],
         "queries": queries,
         "searched": len(searches.passages) if searches else 0,
@@ -288,22 +296,6 @@ def _say_prompts(choice: Choice) -> list[str]:
     return [f"By {choice.kept.name} {said}."] if said else []
 
 
-def _save(folder: Path, choice: Choice, config: FitConfig) -> dict[str, str]:
-    """Save what was kept, and for both jobs the encoder of the other one; return the folder of each."""
-    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
-    folders = {choice.kept.name: MODEL}
-    if config.purpose == "both" and other is not choice.kept:
-        folders[other.name] = OTHER
-    for candidate in (other, choice.kept):
-        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
-            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
-                save_encoder(candidate.open(), scratch)
-                if choice.search and candidate is choice.jobs["search"]:
-                    write_search_settings(scratch, choice.search)
-                    atomic.seal(scratch)
-    return folders
-
-
 def _searches(vectors: Vectors, own: Sequence[str]) -> Searches:
     """Return the searches of the page: of queries of the user's own, otherwise of sentences of held-out documents."""
     dev, test = (vectors.tests[split] for split in SPLITS)
@@ -352,8 +344,11 @@ def _command(
     sources: Sequence[str], bases: Sequence[str], queries: str | None, settings: Sequence[str], config: FitConfig
 ) -> str:
     named = [word for base in bases for word in ("--base", base)]
-    changed = [word for each in settings if not each.startswith("purpose=") for word in ("--set", each)]
+    changed = [
+        word for each in settings if not each.startswith(("purpose=", "dimensions=")) for word in ("--set", each)
+    ]
     job = ["--for", config.purpose] * (config.purpose != "both")
+    job += ["--dimensions", str(config.dimensions)] * (config.dimensions is not None)
     if queries is not None:
         named += ["--queries", queries]
     return shlex.join(["selfsent", "fit", *sources, *named, *job, "--minutes", f"{config.minutes:g}", *changed])
@@ -391,4 +386,5 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
 def _read(folder: Path) -> Fitted:
     content = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)
     figures = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
-    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, **figures)
+    widths = dict(content["widths"])
+    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, widths=widths, **figures)

@@ -46,6 +46,7 @@ def finished(tmp_path):
         "base": "builtin",
         "sentences": ["Kept: it.", "Second sentence."],
         "rows": [row, base],
+        "widths": [],
     }
     atomic.write_sealed(folder / REPORT, report)
     return folder

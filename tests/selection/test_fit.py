@@ -441,3 +441,35 @@ def test_a_text_that_was_refused_leaves_the_folder_free(tmp_path):
     for count in (3, 4):
         with pytest.raises(CorpusError, match=f"{count} documents or lines are too few"):
             selfsent.fit([f"line number {number}" for number in range(count)], base=STATIC, out=tmp_path / "fit")
+
+
+def test_what_is_kept_has_the_dimensions_asked_for_and_what_each_width_finds_is_said(fit, whole, bert, tmp_path):
+    shutil.copytree(whole[0].folder, tmp_path / "fit")  # nothing is trained again
+    for left in ("fit.json", "model", "model-other"):
+        atomic.remove(tmp_path / "fit" / left)
+    plan = atomic.read_sealed(tmp_path / "fit" / "plan.json", "")
+    plan["asked"]["settings"]["dimensions"] = 40
+    atomic.write_sealed(tmp_path / "fit" / "plan.json", plan)
+    result = fit(tmp_path / "fit", dimensions=40, resume=True)
+    assert fit(tmp_path / "fit", dimensions=40, resume=True).widths == result.widths
+    full, *rest = result.widths
+    assert result.kept == whole[0].kept
+    assert (full, rest) == (load_encoder(whole[0].model).get_embedding_dimension(), [128, 64, 40])
+    by_width = ", ".join(f"{width}: {value:.1f}" for width, value in result.widths.items())
+    assert f"By dimensions, on documents that chose nothing: {by_width}." in result.sentences
+    (kept,) = [row for row in result.rows if row["name"] == result.kept]
+    assert result.widths[full] == pytest.approx(kept["test_score"], abs=0.05)  # of all axes
+    before, after = (load_encoder(each.model) for each in (whole[0], result))
+    assert after.get_embedding_dimension() == 40
+    (axes,) = [each for each in map(np.load, result.folder.glob("candidates/*.axes.npy")) if len(each) == full]
+    expected = before.encode(TEXTS) @ axes[:, :40]
+    assert after.encode(TEXTS) == pytest.approx(expected / np.linalg.norm(expected, axis=1)[:, None], abs=1e-4)
+    assert read_search_settings(result.model).weights == ()
+    assert "--dimensions 40" in (result.folder / "fit.html").read_text()
+    index = Index.make([_documents(tmp_path)], tmp_path / "index", model=result.model)
+    assert index.search(TEXTS[0])
+
+
+def _documents(folder):
+    (folder / "documents.txt").write_text("\n".join(TEXTS))
+    return folder / "documents.txt"

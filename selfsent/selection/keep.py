@@ -1,0 +1,67 @@
+"""What is kept of a selection: its encoders, on fewer dimensions where that is asked, and what each width finds."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from selfsent.encoder.principal_axes import learn_axes, turn_encoder
+from selfsent.encoder.save import save_encoder
+from selfsent.encoder.search_settings import write_search_settings
+from selfsent.selection.candidates.workspace import Workspace
+from selfsent.selection.choose import Choice
+from selfsent.selection.held_out_tests import figure
+from selfsent.selection.scoreboard import Candidate
+from selfsent.storage import atomic
+
+MODEL, OTHER = "model", "model-other"
+_WIDTHS = (512, 256, 128, 64)
+
+
+def save_kept(folder: Path, choice: Choice, work: Workspace) -> dict[str, str]:
+    """Save what was kept, and for both jobs the encoder of the other one; return the folder of each."""
+    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
+    folders, width = {choice.kept.name: MODEL}, work.config.dimensions
+    if work.config.purpose == "both" and other is not choice.kept:
+        folders[other.name] = OTHER
+    for candidate in (other, choice.kept):
+        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
+            encoder = candidate.open()
+            if width:
+                encoder = turn_encoder(encoder, _axes(candidate, work)[:, :width])
+            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
+                save_encoder(encoder, scratch)
+                if choice.search and candidate is choice.jobs["search"]:
+                    write_search_settings(scratch, choice.search)
+                    atomic.seal(scratch)
+    return folders
+
+
+def score_widths(candidate: Candidate, work: Workspace) -> dict[int, float]:
+    """Return by width, all dimensions first, what the first axes of an encoder find of the documents that decide."""
+    axes, board = _axes(candidate, work), work.board
+    whole, vectors = len(axes), board.vectors.of(candidate, "test")
+    widths = {whole, min(whole, work.config.dimensions or whole), *(width for width in _WIDTHS if width < whole)}
+    test = board.vectors.tests["test"]
+    scores = {width: test.score(vectors @ axes[:, :width], candidate.name) for width in sorted(widths, reverse=True)}
+    found = {width: figure(results, board.measure) for width, results in scores.items()}
+    return {width: value for width, value in found.items() if value is not None}
+
+
+def say_widths(widths: dict[int, float]) -> list[str]:
+    """Say what each width finds."""
+    by_width = ", ".join(f"{width}: {value:.1f}" for width, value in widths.items())
+    return [f"By dimensions, on documents that chose nothing: {by_width}."] if widths else []
+
+
+def _axes(candidate: Candidate, work: Workspace) -> Float[np.ndarray, "D D"]:
+    """Return all principal axes of an encoder's vectors of the text."""
+    path = work.folder / f"{candidate.slug}.axes.npy"
+    if path.is_file():
+        atomic.verify(path, f"delete {path} and add --resume to compute it again")
+    else:
+        encoder = candidate.open()
+        axes = learn_axes(encoder, work.sample(), encoder.get_embedding_dimension() or 0, progress=work.progress)
+        with atomic.sealed_file(path) as file:
+            np.save(file, axes)
+    return np.load(path)
