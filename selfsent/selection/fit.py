@@ -37,15 +37,16 @@ from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.bases import no_base, open_base
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.choose import Choice, candidate_rows, choose, keep_base
+from selfsent.selection.choose import Choice, candidate_rows, choose
 from selfsent.selection.groups import MOST, map_groups
 from selfsent.selection.held_out_tests import make_tests
-from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
-from selfsent.selection.keep import MODEL, save_kept, say_widths, score_widths
+from selfsent.selection.judging import Ask, Searches, read_queries
+from selfsent.selection.keep import MODEL, ask_person, save_kept, say_widths, score_widths
 from selfsent.selection.material import Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
 from selfsent.selection.settings import FitConfig
+from selfsent.selection.update import Before
 from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
@@ -91,6 +92,7 @@ def fit(
     queries: str | Path | None = None,
     ask: Ask | None = None,
     dimensions: int | None = None,
+    update: str | Path | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -112,6 +114,8 @@ def fit(
             better: 1 or 2, 0 for neither, None to ask no more.  Where that surely is the base, it is kept.
         dimensions: of what is kept, on the principal axes of the text, of which the first so many serve alone, too.
             Default: all that it has.
+        update: the folder of an earlier selection: what it kept is made again of its text and this one, with its
+            bases and settings, and kept unless the earlier one is surely better on held-out documents of both.
         settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -129,18 +133,22 @@ def fit(
     named = {key: each for key, each in given.items() if each is not None}
     for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*named}):
         raise ConfigurationError(f"{key} is given twice, as {named[key]!r} and by --set: leave one of them out")
-    table = apply_settings(named, settings)
-    _require_read(table.get("corpus", {}))
+    _require_read(apply_settings({}, settings).get("corpus", {}))
+    before = None if update is None else Before.open(Path(update))
+    if before and base:
+        raise ConfigurationError(f"--base does not fit --update: {update} has its own; leave it out")
+    table = apply_settings({**(before.settings if before else {}), **named}, settings)
     config = build_config(FitConfig, table, "")
-    sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
-    names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
+    read = [str(source) for source in corpus_sources(texts, corpus, column) or ()]
+    sources = _different([*before.sources, *read] if before else read or [DEMO])
+    bases = before.bases if before else [base] if isinstance(base, str | Path) else base
+    names = _different([*map(_folder_of, bases)])
     _require_names(names)
-    folder = Path(out)
-    _begun(folder, resume)  # refused before a name is looked up
+    _begun(folder := Path(out), resume)  # refused before a name is looked up
     with locks.exclusive(folder):
         asked = None if queries is None else str(queries)
-        command = _command(sources, names, asked, settings, config)
-        return _fit_in(folder, sources, names, config, command, asked, ask, resume=resume, progress=progress)
+        command = _command(*((read, []) if before else (sources, names)), asked, settings, config, before)
+        return _fit_in(folder, sources, names, config, command, asked, ask, before, resume=resume, progress=progress)
 
 
 def _require_read(corpus: object) -> None:
@@ -184,6 +192,7 @@ def _fit_in(
     command: str,
     queries: str | None,
     ask: Ask | None,
+    before: Before | None,
     *,
     resume: bool,
     progress: Progress,
@@ -196,8 +205,9 @@ def _fit_in(
         for method in config.methods:
             _require_sentences(method)
         _require_base(names)
-    asked = {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries}
-    budget = _open_plan(folder, asked, begun, config.minutes)
+    asked: dict[str, Any] = {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries}
+    asked["update"] = before and str(before.folder)
+    budget = _open_plan(folder, asked, begun, config.minutes, before.plan if before else {})
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
@@ -217,12 +227,15 @@ def _fit_in(
     board = Scoreboard(text.facts, vectors, config, progress)
     candidates = folder / "candidates"
     candidates.mkdir(exist_ok=True)
-    work = Workspace(folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress)
+    only = before.made if before else None
+    work = Workspace(
+        folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress, only=only
+    )
     make_candidates(work, names)
-    choice = choose(board)
+    choice = before.choose(board) if before else choose(board)
     searches = _searches(vectors, own) if board.structured else None
     examples = _find(vectors, searches, choice) if searches else []
-    choice = _ask_person(folder, examples, choice, ask)
+    choice = ask_person(folder, examples, choice, ask)
     if config.dimensions and choice.search:  # the encoders of a smaller pair are not told apart in its vectors
         choice = replace(choice, search=replace(choice.search, weights=()))
     folders = save_kept(folder, choice, work)
@@ -322,28 +335,16 @@ def _groups(vectors: Vectors, text: Material, choice: Choice) -> dict[str, Any] 
     return map_groups(vectors.tests["groups"].texts, systems)
 
 
-def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:
-    """Have a person judge what base and kept encoder find, or take what one said before; return what follows."""
-    path, names = folder / JUDGEMENTS, (choice.base.name, choice.kept.name)
-    if ask is not None:
-        if not examples or choice.kept is choice.base or choice.kept is not choice.jobs["search"]:
-            why = "no other encoder for search" if examples else "nothing is searched"
-            said = f"There was nothing to judge: {choice.kept.name} is kept, and {why}."
-            return replace(choice, sentences=[*choice.sentences, said])
-        atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
-        for name in (REPORT, MODEL):  # of a finished selection, which is decided again
-            atomic.remove(folder / name)
-    if not path.is_file() or choice.kept is choice.base:
-        return choice
-    judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]
-    overruled, said = weigh(judged, *names)
-    return keep_base(choice, said) if overruled else replace(choice, sentences=[*choice.sentences, said])
-
-
 def _command(
-    sources: Sequence[str], bases: Sequence[str], queries: str | None, settings: Sequence[str], config: FitConfig
+    sources: Sequence[str],
+    bases: Sequence[str],
+    queries: str | None,
+    settings: Sequence[str],
+    config: FitConfig,
+    before: Before | None,
 ) -> str:
-    named = [word for base in bases for word in ("--base", base)]
+    named = ["--update", str(before.folder)] if before else []
+    named += [word for base in bases for word in ("--base", base)]
     changed = [
         word for each in settings if not each.startswith(("purpose=", "dimensions=")) for word in ("--set", each)
     ]
@@ -368,9 +369,9 @@ def _begun(folder: Path, resume: bool) -> bool:
     return begun
 
 
-def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float) -> Budget:
+def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float, steps: dict[str, Any]) -> Budget:
     """Return what was planned before, or start a plan."""
-    path, plan = folder / PLAN, {"asked": json.loads(json.dumps(asked)), "versions": versions()}
+    path, plan = folder / PLAN, {"asked": json.loads(json.dumps(asked)), "versions": versions(), **steps}
     if not begun:
         atomic.write_sealed(path, plan)
         return Budget(path, plan, minutes)

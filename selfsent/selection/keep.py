@@ -1,6 +1,9 @@
 """What is kept of a selection: its encoders, on fewer dimensions where that is asked, and what each width finds."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -9,13 +12,33 @@ from selfsent.encoder.principal_axes import learn_axes, turn_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.encoder.search_settings import write_search_settings
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.choose import Choice
+from selfsent.selection.choose import Choice, keep_base
 from selfsent.selection.held_out_tests import figure
+from selfsent.selection.judging import JUDGEMENTS, Ask, judge, weigh
 from selfsent.selection.scoreboard import Candidate
 from selfsent.storage import atomic
+from selfsent.storage.run_folder import SELECTION
 
 MODEL, OTHER = "model", "model-other"
 _WIDTHS = (512, 256, 128, 64)
+
+
+def ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:
+    """Have a person judge what base and kept encoder find, or take what one said before; return what follows."""
+    path, names = folder / JUDGEMENTS, (choice.base.name, choice.kept.name)
+    if ask is not None:
+        if not examples or choice.kept is choice.base or choice.kept is not choice.jobs["search"]:
+            why = "no other encoder for search" if examples else "nothing is searched"
+            said = f"There was nothing to judge: {choice.kept.name} is kept, and {why}."
+            return replace(choice, sentences=[*choice.sentences, said])
+        atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
+        for name in (SELECTION, MODEL):  # of a finished selection, which is decided again
+            atomic.remove(folder / name)
+    if not path.is_file() or choice.kept is choice.base:
+        return choice
+    judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]
+    overruled, said = weigh(judged, *names)
+    return keep_base(choice, said) if overruled else replace(choice, sentences=[*choice.sentences, said])
 
 
 def save_kept(folder: Path, choice: Choice, work: Workspace) -> dict[str, str]:
@@ -27,7 +50,7 @@ def save_kept(folder: Path, choice: Choice, work: Workspace) -> dict[str, str]:
     for candidate in (other, choice.kept):
         if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
             encoder = candidate.open()
-            if width:
+            if width and width != encoder.get_embedding_dimension():
                 encoder = turn_encoder(encoder, _axes(candidate, work)[:, :width])
             with atomic.build_folder(folder / folders[candidate.name]) as scratch:
                 save_encoder(encoder, scratch)

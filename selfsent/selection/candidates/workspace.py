@@ -37,6 +37,11 @@ class Workspace:
     budget: Budget
     board: Scoreboard
     progress: Progress
+    only: str | None = None  # how what an earlier selection kept was made; None: every way is tried
+
+    def wants(self, way: str) -> bool:
+        """Tell whether candidates whose names say so are to be made."""
+        return self.only is None or way in self.only
 
     def batch(self, wanted: int) -> int:
         """Return the batch size that the text has enough different rows for."""
