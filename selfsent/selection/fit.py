@@ -13,7 +13,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ from selfsent.selection.choose import Choice, candidate_rows, choose
 from selfsent.selection.groups import MOST, map_groups
 from selfsent.selection.held_out_tests import make_tests
 from selfsent.selection.judging import Ask, Searches, read_queries
-from selfsent.selection.keep import MODEL, ask_person, save_kept, say_widths, score_widths
+from selfsent.selection.keep import MODEL, ask_person, save_kept, say_widths
 from selfsent.selection.material import Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
@@ -236,10 +236,7 @@ def _fit_in(
     searches = _searches(vectors, own) if board.structured else None
     examples = _find(vectors, searches, choice) if searches else []
     choice = ask_person(folder, examples, choice, ask)
-    if config.dimensions and choice.search:  # the encoders of a smaller pair are not told apart in its vectors
-        choice = replace(choice, search=replace(choice.search, weights=()))
-    folders = save_kept(folder, choice, work)
-    widths = score_widths(choice.kept, work) if config.dimensions else {}
+    choice, folders, widths = save_kept(folder, choice, work)
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,

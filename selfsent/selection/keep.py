@@ -41,12 +41,18 @@ def ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choi
     return keep_base(choice, said) if overruled else replace(choice, sentences=[*choice.sentences, said])
 
 
-def save_kept(folder: Path, choice: Choice, work: Workspace) -> dict[str, str]:
-    """Save what was kept, and for both jobs the encoder of the other one; return the folder of each."""
+def save_kept(folder: Path, choice: Choice, work: Workspace) -> tuple[Choice, dict[str, str], dict[int, float]]:
+    """Save what was kept, and for both jobs the encoder of the other one.
+
+    Returns:
+        The choice, the folder of each, and what so many dimensions find where a number of them was asked for.
+    """
     other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
     folders, width = {choice.kept.name: MODEL}, work.config.dimensions
     if work.config.purpose == "both" and other is not choice.kept:
         folders[other.name] = OTHER
+    if width and choice.search:  # the encoders of a smaller pair are not told apart in its vectors
+        choice = replace(choice, search=replace(choice.search, weights=()))
     for candidate in (other, choice.kept):
         if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
             encoder = candidate.open()
@@ -57,10 +63,10 @@ def save_kept(folder: Path, choice: Choice, work: Workspace) -> dict[str, str]:
                 if choice.search and candidate is choice.jobs["search"]:
                     write_search_settings(scratch, choice.search)
                     atomic.seal(scratch)
-    return folders
+    return choice, folders, _score_widths(choice.kept, work) if width else {}
 
 
-def score_widths(candidate: Candidate, work: Workspace) -> dict[int, float]:
+def _score_widths(candidate: Candidate, work: Workspace) -> dict[int, float]:
     """Return by width, all dimensions first, what the first axes of an encoder find of the documents that decide."""
     axes, board = _axes(candidate, work), work.board
     whole, vectors = len(axes), board.vectors.of(candidate, "test")
