@@ -5,9 +5,12 @@
 DATA/<collection> is one of BEIR, as for judged_search.py, whose nDCG@10 of one vector a document this is.  The axes are
 learned from sentences and passages of the documents, as `selfsent fit --dimensions` learns them; the first dimensions
 alone are what `truncate_dim` gives.  Candidates are the 40 nearest by int8 or binary vectors, ranked by their cosines.
+`--lists TEXT` measures instead what the lists of an index of TEXT's sentences propose, of 8 bits a dimension and of 1.
 """
 
 import argparse
+import json
+import tempfile
 from pathlib import Path
 
 import harness
@@ -18,6 +21,8 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.principal_axes import principal_axes
 from selfsent.encoder.quantize import quantize, ranges_of, unit
+from selfsent.searching import nearest
+from selfsent.text import clean
 
 WIDTHS, TEXTS, CANDIDATES, FOUND = (256, 128, 64), 4096, 40, 10
 
@@ -61,13 +66,35 @@ def _proposed(asked: np.ndarray, documents: np.ndarray, kind: str) -> np.ndarray
     return np.argpartition(-(asked @ stored.T), CANDIDATES, axis=1)[:, :CANDIDATES]
 
 
+def measure_lists(texts: Path, base: str, folder: Path) -> dict[str, dict[str, float]]:
+    """Return recall@10 against exact search, the lists searched for it, and the bytes a vector of the file."""
+    rows = [json.loads(line)["text"] for line in texts.open(encoding="utf-8")]
+    sentences = list(dict.fromkeys(sentence for row in rows for sentence in clean.sentences(row, "en")))
+    vectors = [unit(encode(load_encoder(base), sentences)).astype(np.float16)]
+    waiting, figures = nearest.choose_sample(0, len(sentences)), {}
+    for bits in (8, 1):
+        lists = nearest.IVFIndex(vectors, nearest.lists_for(len(sentences)), bits)
+        lists.add_vectors(vectors, waiting)
+        nprobe, recall = nearest.measure_recall(lists, vectors, waiting, 0.97)
+        lists.save_file(folder / "lists")
+        size = round((folder / "lists").stat().st_size / len(lists))
+        figures[f"{bits} bits"] = {"vectors": len(lists), "recall": round(recall, 3), "lists": nprobe, "bytes": size}
+        harness.row(f"{bits} bits", *figures[f"{bits} bits"].values())
+    return figures
+
+
 def main() -> None:
     """Measure every base on every collection."""
     parser = harness.options(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--base", action="append", default=[])
     parser.add_argument("--collections", default="scifact")
+    parser.add_argument("--lists", type=Path)
     given: argparse.Namespace = parser.parse_args()
+    if given.lists:
+        harness.head("a dimension", "vectors", "recall@10", "lists searched", "bytes a vector")
+        with tempfile.TemporaryDirectory() as folder:
+            return harness.keep(given, measure_lists(given.lists, given.base[0], Path(folder)))
     kept = {}
     harness.head("base, collection", "dimensions", *(columns := ["axes", "first", "int8", "binary"]), "binary recall")
     for base in given.base:

@@ -200,7 +200,8 @@ def _grow_lists(
         return None
     if before is None or total > _OUTGROWN * before["learned from"]:
         progress.report("lists", 0, total)
-        before, file = None, nearest.IVFIndex(vectors, min(total, config.lists or nearest.lists_for(total)))
+        lists = min(total, config.lists or nearest.lists_for(total))
+        before, file = None, nearest.IVFIndex(vectors, lists, config.bits)
     else:
         file = nearest.IVFIndex.open_file(folder / before["file"], grow=True)
     if len(file) == total:
