@@ -32,6 +32,9 @@ def compare(
     tasks: Annotated[
         str | None, typer.Option(help=f"Compare on these instead of text without labels.  {TASKS}", show_default=False)
     ] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option(help="Show which neighbours among these texts change instead; may be repeated")
+    ] = None,
     data: Data = None,
     max_length: MaxLength = None,
     classifier: Classifier = "senteval_full",
@@ -48,12 +51,16 @@ def compare(
     """Decide whether AFTER is better than BEFORE: better, worse, or cannot tell.
 
     Without --tasks the structure of your own text decides.  With --tasks labels do, by a paired bootstrap; BEFORE and
-    AFTER may then be the models of several seeds, with commas between.
+    AFTER may then be the models of several seeds, with commas between.  With --texts nothing is decided: it shows for
+    which texts the nearest ones change.
 
     Example: selfsent compare tickets.jsonl builtin runs/tickets
 
     Example: selfsent compare old-1/model,old-2/model,old-3/model new-1/model,new-2/model,new-3/model --tasks sts
     """
+    if texts:
+        _require_default("--texts", text=text, tasks=tasks, data=data, max_length=max_length, out=out, details=details)
+        return _compare_neighbours(before, after, texts, documents, column, precision)
     how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap}
     if tasks is not None:
         _require_default("--tasks", text=text, out=out, details=details)
@@ -72,6 +79,19 @@ def _require_default(basis: str, **options: object) -> None:
         if value:
             option = "TEXT" if name == "text" else f"--{name.replace('_', '-')}"
             raise ConfigurationError(f"{option} changes nothing in a comparison on {basis}: leave it out")
+
+
+def _compare_neighbours(
+    before: str, after: str, texts: list[str], documents: int, column: str | None, precision: str
+) -> object:
+    with loading("torch") as display:
+        from selfsent.searching.neighbours import compare_neighbours
+
+    found = compare_neighbours(
+        before, after, texts, documents=documents, column=column, precision=precision, progress=display
+    )
+    display.print(str(found))
+    return found
 
 
 def _compare_on_tasks(before: str, after: str, tasks: list[str], how: dict[str, Any]) -> object:

@@ -15,8 +15,8 @@ def export(
         str,
         typer.Option(
             "--to",
-            autocompletion=complete_words("onnx", "onnx-int8", "static", "whitened"),
-            help="onnx, onnx-int8, static or whitened",
+            autocompletion=complete_words("onnx", "onnx-int8", "static", "smaller", "whitened"),
+            help="onnx, onnx-int8, static, smaller or whitened",
         ),
     ],
     corpus: Annotated[
@@ -26,14 +26,14 @@ def export(
     accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Keep an export that lost by it")] = False,
     overwrite: Overwrite = False,
     documents: Documents = 1000,
-    width: Annotated[int, typer.Option(help="Of static vectors", min=1)] = 256,
+    width: Annotated[int, typer.Option(help="Dimensions of static and smaller", min=1)] = 256,
     language: Language = "en",
     column: Annotated[
         str | None, typer.Option(help="Column of tables that holds the text  \\[default: text, or what the run read]")
     ] = None,
     precision: Precision = "auto",
 ) -> object:
-    """Write an encoder as ONNX, with int8 weights, as static word vectors or partly whitened, unless it loses by it.
+    """Write an encoder as ONNX, with int8 weights, as static vectors, smaller or partly whitened, unless it loses.
 
     Example: selfsent export runs/tickets --to onnx-int8
     """

@@ -36,6 +36,12 @@ def fit(
     judge: Annotated[
         int, typer.Option(help="Pairs of answers that you are asked to judge; the base is kept if you prefer it", min=0)
     ] = 0,
+    dimensions: Annotated[
+        int | None, typer.Option(help="Of what is kept, by principal axes  \\[default: all that it has]", min=1)
+    ] = None,
+    update: Annotated[
+        Path | None, typer.Option(help="An earlier selection: what it kept is made again of its text and TEXT")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
@@ -54,6 +60,8 @@ def fit(
         corpus=text or None,
         column=column,
         base=base or (),
+        dimensions=dimensions,
+        update=update,
         minutes=minutes,
         out=out,
         queries=queries,
@@ -67,7 +75,7 @@ def fit(
     display.print("")
     for number, sentence in enumerate(result.sentences):
         display.print(sentence, style=None if number else "bold")
-    if not base:
+    if not base and not update:
         display.print(
             "No encoder was downloaded.  A public one as the base, such as --base "
             "sentence-transformers/all-MiniLM-L6-v2, usually adds several points on English text."

@@ -25,7 +25,8 @@ def index(
 ) -> object:
     """Index a corpus: its texts are encoded and written to a folder that searches open.
 
-    With --update only documents that are new are encoded, and those that are gone are deleted.
+    With --update only documents that are new are encoded, and those that are gone are deleted; with --model, too, all
+    are encoded by it, while searches go on.
     After a kill, run the same command again.
     `selfsent settings index` lists what --set changes.
 
@@ -43,15 +44,16 @@ def index(
             "--set": set_ and "settings are of the whole index; make it again",
             "--id-column": id_column != "id" and settled,
             "--column": column is not None and settled,
-            "--model": model
-            and f"{out} keeps the encoder that it was made with; leave --model out, or make another index",
         }
         for option, why in refused.items():
             if why:
                 raise ConfigurationError(f"{option} does not fit --update: {why}")
         made = Index.open(out)
         made.require_related(text or ())
-        changed = made.update(text or (), progress=display)
+        if model:
+            changed = made.embed_again(model, text or (), progress=display)
+        else:
+            changed = made.update(text or (), progress=display)
     elif text:
         settings = config.build_config(IndexConfig, config.apply_settings({}, set_ or ()), "")
         made = Index.make(

@@ -82,10 +82,10 @@ def embedding_width(encoder: SentenceTransformer) -> int:
     raise EncoderError("the encoder does not say how wide its embeddings are: give it a pooling")
 
 
-def is_linear_map(dense: Dense) -> bool:
-    """Tell whether a Dense multiplies embeddings by a matrix, and does nothing else."""
+def is_linear_map(dense: Dense, *, affine: bool = False) -> bool:
+    """Tell whether a Dense multiplies embeddings by a matrix, and does nothing else; if ``affine``, with an offset."""
     names = {dense.module_input_name or "sentence_embedding", dense.module_output_name or "sentence_embedding"}
-    plain = isinstance(dense.activation_function, nn.Identity) and dense.linear.bias is None
+    plain = isinstance(dense.activation_function, nn.Identity) and (affine or dense.linear.bias is None)
     plain = plain and not getattr(dense, "use_residual", False)  # since sentence-transformers 5.5
     return plain and names == {"sentence_embedding"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from selfsent.encoder.base import Encoder, TextEncoder, read_settings
 from selfsent.encoder.folder import PAIR, one_sentence, read_modules
-from selfsent.encoder.pair import EncoderPair, read_weights
+from selfsent.encoder.pair import EncoderPair, read_axes, read_weights
 from selfsent.encoder.released import find_encoder
 from selfsent.encoder.static import StaticEncoder, open_static
 from selfsent.progress import SILENT, Progress
@@ -54,7 +54,7 @@ def _open_directly(folder: Path, name: str, progress: Progress) -> Encoder | Non
         encoders = [_open_directly(folder / str(i), f"{name}/{i}", progress) for i in range(len(weights))]
         if None in encoders:
             return None
-        pair = EncoderPair([encoder for encoder in encoders if encoder], weights)
+        pair = EncoderPair([encoder for encoder in encoders if encoder], weights, axes=read_axes(folder))
         return pair if pair.take_settings(read_settings(folder)) else None
     if entries[0].kind == "StaticEmbedding":
         return open_static(folder, entries, name)
@@ -78,7 +78,9 @@ def as_encoder(encoder: TextEncoder) -> Encoder:
     if not isinstance(module, PairModule):
         return TransformersEncoder(whole)
     encoders = [as_encoder(part) for part in module.parts]
-    pair = EncoderPair(encoders, module.weights, lambda vectors, weight: scaled(from_numpy(vectors), weight).numpy())
+    axes = None if module.axes is None else module.axes.numpy(force=True)
+    scale = lambda vectors, weight: scaled(from_numpy(vectors), weight).numpy()  # noqa: E731
+    pair = EncoderPair(encoders, module.weights, scale, axes)
     pair.prompts, pair.default_prompt_name = dict(whole.prompts), whole.default_prompt_name
     pair.truncate_dim = whole.truncate_dim
     return pair

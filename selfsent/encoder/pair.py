@@ -1,6 +1,8 @@
 """A pair of encoders: their unit vectors, weighted and concatenated, so that cosines add up.
 
 cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine under encoder k
+
+A smaller pair has these vectors on their first principal axes (``principal_axes``).
 """
 
 import json
@@ -11,31 +13,42 @@ from typing import Any
 import numpy as np
 import xxhash
 from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from selfsent.encoder.base import Encoder, TextReader, TokenizedText
-from selfsent.encoder.folder import read_table
+from selfsent.encoder.folder import AGAIN, read_table
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
 PAIR_FILE = "pair.json"  # with the weights
+AXES_FILE = "axes.safetensors"  # of a smaller pair
 Scale = Callable[[Float[np.ndarray, "N _"], float], Float[np.ndarray, "N _"]]
 
 
 class EncoderPair(Encoder):
     """Encoders whose vectors are joined."""
 
-    def __init__(self, encoders: Sequence[Encoder], weights: Sequence[float], scale: Scale | None = None) -> None:
+    def __init__(
+        self,
+        encoders: Sequence[Encoder],
+        weights: Sequence[float],
+        scale: Scale | None = None,
+        axes: Float[np.ndarray, "E K"] | None = None,
+    ) -> None:
         """Join encoders.
 
         Args:
             weights: their fractions of the cosine.
             scale: gives vectors the length that is the root of a weight.  Default: by numpy.
+            axes: of a smaller pair, that the joined vectors are turned to.
         """
         super().__init__()
+        self._axes = axes
         self._encoders, self._weights, self._scale = list(encoders), list(weights), scale or _scaled
         self.pooling, self.max_length = "none", min(encoder.max_length for encoder in encoders)
         self.parameters = sum(encoder.parameters for encoder in encoders)
-        self._dimensions = sum(encoder.width for encoder in encoders)
+        self._dimensions = sum(encoder.width for encoder in encoders) if axes is None else axes.shape[1]
         self.take_settings({})
 
     @property
@@ -48,7 +61,9 @@ class EncoderPair(Encoder):
 
     @property
     def digest(self) -> str:  # noqa: D102
-        facts = [self._settings, self._weights, [encoder.digest for encoder in self._encoders]]
+        facts: list[object] = [self._settings, self._weights, [encoder.digest for encoder in self._encoders]]
+        if self._axes is not None:
+            facts.append(xxhash.xxh3_128_hexdigest(self._axes.tobytes()))
         return xxhash.xxh3_128(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -113,7 +128,8 @@ class EncoderPair(Encoder):
     def _join(self, columns: Iterator[Float[np.ndarray, "N _"]]) -> Float[np.ndarray, "N E"]:
         joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
         # Once more: a text of which one encoder knows no word has a part of zeros.
-        return self._scale(np.hstack(joined, dtype=np.float32), 1.0)
+        whole = self._scale(np.hstack(joined, dtype=np.float32), 1.0)
+        return whole if self._axes is None else self._scale(whole @ self._axes, 1.0)
 
 
 def spread_prompt(prompt: str, known: Sequence[Mapping[str, str | None]]) -> list[str]:
@@ -147,3 +163,17 @@ def read_weights(folder: Path) -> list[float]:
             f"{folder / PAIR_FILE} is damaged: its weights are {str(weights)[:80]}, and they are fractions"
         )
     return weights
+
+
+def read_axes(folder: Path) -> Float[np.ndarray, "E K"] | None:
+    """Return the axes of a smaller pair; None of any other.
+
+    Raises:
+        EncoderError: the file is damaged.
+    """
+    if not (folder / AXES_FILE).is_file():
+        return None
+    try:
+        return load_file(folder / AXES_FILE)["axes"]
+    except (SafetensorError, KeyError) as error:
+        raise EncoderError(f"{folder / AXES_FILE} is damaged: {AGAIN}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor, nn
@@ -17,14 +18,18 @@ from torch.nn import functional as F
 
 from selfsent.encoder.base import read_settings
 from selfsent.encoder.folder import CLOSED
-from selfsent.encoder.pair import PAIR_FILE, read_weights, spread_prompt
+from selfsent.encoder.pair import AXES_FILE, PAIR_FILE, read_axes, read_weights, spread_prompt
 
 
 class PairModule(InputModule):
     """An input module that reads a text with several encoders; it is encoded with, not trained."""
 
-    def __init__(self, encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> None:
+    def __init__(
+        self, encoders: Sequence[SentenceTransformer], weights: Sequence[float], axes: Tensor | None = None
+    ) -> None:
         super().__init__()
+        self.axes: Tensor | None
+        self.register_buffer("axes", axes)  # (D_1 + D_2 + ..., K) of a smaller pair
         self.encoders = nn.ModuleList(encoders)
         self.weights = [float(weight) for weight in weights]
         self.tokenizer = encoders[0].tokenizer
@@ -44,16 +49,19 @@ class PairModule(InputModule):
         return joined
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...), of length 1."""
+        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...) or (B, K), of length 1."""
         parts = []
         for number, (encoder, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
             vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
             parts.append(scaled(vectors, weight))
-        return {**features, "sentence_embedding": scaled(torch.cat(parts, dim=1), 1.0)}
+        joined = scaled(torch.cat(parts, dim=1), 1.0)
+        return {**features, "sentence_embedding": joined if self.axes is None else scaled(joined @ self.axes, 1.0)}
 
     def get_embedding_dimension(self) -> int:
-        """Return the sum of the encoders' widths."""
+        """Return the sum of the encoders' widths, or that of a smaller pair."""
+        if self.axes is not None:
+            return int(self.axes.shape[1])
         return sum(int(encoder.get_embedding_dimension() or 0) for encoder in self.parts)
 
     @property
@@ -66,6 +74,8 @@ class PairModule(InputModule):
         for number, encoder in enumerate(self.parts):
             encoder.save(str(Path(output_path) / str(number)), create_model_card=False)
         (Path(output_path) / PAIR_FILE).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
+        if self.axes is not None:
+            save_file({"axes": self.axes.contiguous()}, Path(output_path) / AXES_FILE)
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "PairModule":
@@ -91,9 +101,16 @@ def weights_of(encoder: SentenceTransformer) -> list[float] | None:
     return encoder[0].weights if isinstance(encoder[0], PairModule) else None
 
 
-def join_encoders(encoders: Sequence[SentenceTransformer], weights: Sequence[float]) -> SentenceTransformer:
+def axes_of(encoder: SentenceTransformer) -> Tensor | None:
+    """Return the axes of a smaller pair; None of any other encoder."""
+    return encoder[0].axes if isinstance(encoder[0], PairModule) else None
+
+
+def join_encoders(
+    encoders: Sequence[SentenceTransformer], weights: Sequence[float], axes: Tensor | None = None
+) -> SentenceTransformer:
     """Join encoders; ``weights`` are their fractions of the cosine, and prompts those of the first that has some."""
-    pair = SentenceTransformer(modules=[PairModule(encoders, weights)], device="cpu").eval()
+    pair = SentenceTransformer(modules=[PairModule(encoders, weights, axes)], device="cpu").eval()
     prompted = next((encoder for encoder in encoders if any(encoder.prompts.values())), None)
     if prompted is not None:
         pair.prompts |= prompted.prompts
@@ -107,8 +124,9 @@ def open_pair(folder: Path, open_part: Callable[[Path], SentenceTransformer]) ->
     Raises:
         EncoderError: the file of their weights is damaged.
     """
-    weights, settings = read_weights(folder), read_settings(folder)
-    pair = join_encoders([open_part(folder / str(number)) for number in range(len(weights))], weights)
+    weights, settings, axes = read_weights(folder), read_settings(folder), read_axes(folder)
+    parts = [open_part(folder / str(number)) for number in range(len(weights))]
+    pair = join_encoders(parts, weights, None if axes is None else torch.from_numpy(axes))
     pair.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
     pair.default_prompt_name, pair.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
     return pair

@@ -1,4 +1,4 @@
-"""A model folder in; out: ONNX, int8, static vectors or partly whitened embeddings, judged before it is kept.
+"""A model folder in; out: ONNX, int8, static vectors, a smaller or a partly whitened encoder, judged before it is kept.
 
 onnx.py           an encoder to one ONNX graph; int8
 onnx_session.py   texts to vectors by onnxruntime
@@ -30,6 +30,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.partial_whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
+from selfsent.encoder.principal_axes import learn_axes, turn_encoder
 from selfsent.encoder.save import save_encoder, unit_length
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
@@ -47,8 +48,8 @@ from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import Run
 from selfsent.text import clean
 
-FORMATS = ("onnx", "onnx-int8", "static", "whitened")
-_FROM_TEXT = ("static", "whitened")  # that are learned from text
+FORMATS = ("onnx", "onnx-int8", "static", "smaller", "whitened")
+_FROM_TEXT = ("static", "smaller", "whitened")  # that are learned from text
 FACTS = "export.json"  # what was exported, from what, and the figures of the gate
 _TEXTS = 20_000  # that they are learned from, at most
 _PASSAGE = 50  # words
@@ -87,20 +88,21 @@ def export_model(
     precision: str = "auto",
     progress: Progress = SILENT,
 ) -> Exported:
-    """Write an encoder for another runtime, or partly whitened, unless the verdict finds that it lost by it.
+    """Write an encoder for another runtime, smaller, or partly whitened, unless the verdict finds that it lost by it.
 
     The export is refused where the paired 95 % interval of its score less the encoder's lies below zero.
 
     Args:
         model: a folder, the folder of a run, or a name on the hub.
-        to: "onnx", "onnx-int8" (both need the extra ``onnx``), "static" or "whitened" (``encoder.partial_whitening``).
+        to: "onnx", "onnx-int8" (both need the extra ``onnx``), "static", "smaller" (``encoder.principal_axes``) or
+            "whitened" (``encoder.partial_whitening``).
         corpus: text without labels, for the verdict, and to learn static vectors or whitening from.  Default: that of
             the run.
         out: the folder to write.  Default: ``exports/`` and the name of the model and of the format.
         accept_loss: keep an export that lost; its card says what it lost.
         overwrite: replace an earlier export; nothing else is ever replaced.
         documents: of the verdict, at most.
-        width: of static vectors.
+        width: of "static" and "smaller".
         language: of the sentence-splitting rules.
         column: of tables; None: "text", or for the text of a run what it read.
         precision: of the encoder's own vectors: "fp32", "bf16" or "auto".
@@ -152,7 +154,7 @@ def _require_format(to: str, width: int) -> None:
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
     if width < 1:
-        raise ConfigurationError(f"width {width} does not fit: static vectors have 1 dimension or more")
+        raise ConfigurationError(f"width {width} does not fit: vectors have 1 dimension or more")
     if to not in _FROM_TEXT:
         for package in ("onnx", "onnxscript", "onnxruntime"):
             onnx.require_onnx(package)
@@ -184,9 +186,12 @@ def _judge(
 def _learn(
     encoder: SentenceTransformer, to: str, texts: Sequence[str], width: int, precision: str, progress: Progress
 ) -> SentenceTransformer:
-    """Return static vectors of an encoder, or a copy of it that is partly whitened."""
+    """Return static vectors of an encoder, or a copy of it with fewer dimensions or partly whitened."""
     if to == "static":
         return distil_static(encoder, texts, width=width, precision=precision, progress=progress)
+    if to == "smaller":
+        axes = learn_axes(encoder, list(texts), width, precision=precision, progress=progress)
+        return turn_encoder(copy.deepcopy(encoder), axes)
     with whole_width(encoder):
         vectors = encode(as_encoder(encoder).before_unit(), texts, precision=precision, progress=progress)
     return whiten_encoder(copy.deepcopy(encoder), fit_partial_whitening(vectors))

@@ -97,14 +97,14 @@ _GRAPH = """`{graph}` opens in onnxruntime: its inputs are what `tokenizer.json`
 _EACH = """`{graph}` opens in onnxruntime: its inputs that end in `_0` are what `0/tokenizer.json` gives, and so on for
 every number, its output `sentence_embedding` is the vector."""
 _GRAPHS = {"onnx": ("onnx/model.onnx", ""), "onnx-int8": ("onnx/model_quantized.onnx", "  Its weights are int8.")}
-_EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"], "whitened": []}
-_AS = {"whitened": "with partly whitened embeddings"}
+_EXTRA_TAGS = {"onnx": ["onnx"], "onnx-int8": ["onnx", "int8"], "static": ["static-embeddings"]}
+_AS = {"whitened": "with partly whitened embeddings", "smaller": "with fewer dimensions"}
 
 
 def export_card(facts: Table, judgement: ExportJudgement, *, name: str, language: str) -> str:
     """Return the card of an export; every figure of it is one of export.json."""
     scores = {"original": figures_of(judgement.original.scores), "export": figures_of(judgement.exported.scores)}
-    tags, change, cosine = _EXTRA_TAGS[facts["to"]], judgement.comparison, judgement.cosine
+    tags, change, cosine = _EXTRA_TAGS.get(facts["to"], []), judgement.comparison, judgement.cosine
     lost = "  **It was kept although it lost.**" if judgement.lost else ""
     equal = "" if cosine is None else f"The smallest cosine between both vectors of a text is {cosine:.6f}."
     interval = f"{change.value:+.2f} points (95 % interval {change.low:+.2f} to {change.high:+.2f})"

@@ -164,6 +164,27 @@ class Index(Printed, IndexReader):
             facts = {**self.facts, "corpus": [*map(writer.lasting, names)], "sources": identities}
             return self._publish(encoder, facts, new, gone, progress)
 
+    def embed_again(
+        self, model: str | Path, corpus: Sequence[str | Path] = (), *, progress: Progress = SILENT
+    ) -> Changed:
+        """Encode every document with another encoder, and exchange the vectors at once; searches see the old till then.
+
+        Args:
+            model: "builtin", a folder, or a name on the hub.
+            corpus: as of ``update``, which documents that were added by themselves are no part of, either.
+
+        Raises:
+            UserError: no such model, or no text in the corpus: the index is left as it is.
+        """
+        encoder, had = open_encoder(model, fastest=True, progress=progress), len(self)
+        names = [str(name) for name in corpus] or list(self.facts["corpus"])
+        sources = resolve_sources(names)
+        with self._locked(encoder):
+            columns = self.facts["text column"], self.facts["id column"]
+            facts = writer.new_facts(encoder, model, names, sources, self.config, columns)
+            writer.write_again(sources, self.folder, encoder, {**facts, "state": self.facts["state"]}, progress)
+        return Changed(added=len(self), deleted=had, kept=0)
+
     def add(self, documents: Iterable[Document], *, progress: Progress = SILENT) -> Changed:
         """Add documents, whether the corpus has them or not; ``update`` takes them out again.
 
@@ -304,11 +325,15 @@ class Index(Printed, IndexReader):
             )
 
     @contextmanager
-    def _locked(self) -> Iterator[Encoder]:
-        """Keep other processes away for the block, and be the index as they left it, and then as the block does."""
-        encoder = self.load_encoder()
+    def _locked(self, other: Encoder | None = None) -> Iterator[Encoder]:
+        """Keep other processes away for the block, and be the index as they left it, and then as the block does.
+
+        Args:
+            other: an encoder that the block puts in the place of the index's own.
+        """
+        encoder = other or self.load_encoder()
         with locks.exclusive(self.folder):
-            vars(self).update(vars(Index.open(self.folder, encoder)))
+            vars(self).update(vars(Index.open(self.folder, None if other else encoder)))
             yield encoder
         vars(self).update(vars(Index.open(self.folder, encoder)))
 

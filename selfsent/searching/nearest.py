@@ -1,8 +1,9 @@
 """The documents nearest to a query: by comparing it with each of their vectors, or with those of the nearest lists.
 
 The lists are those of an inverted file (IVF): k-means on a sample, and every vector in the list of its nearest centre.
-Every score is the cosine with the stored vector: the lists, whose vectors are int8, only propose.
-Sources: Jegou et al. 2011, https://hal.science/inria-00514462; faiss, https://github.com/facebookresearch/faiss.
+Every score is the cosine with the stored vector: the lists, whose vectors have 8 bits a dimension or 1, only propose.
+Sources: Jegou et al. 2011, https://hal.science/inria-00514462; faiss, https://github.com/facebookresearch/faiss; for 1
+bit RaBitQ, Gao & Long 2024, https://arxiv.org/abs/2405.12497.
 """
 
 import importlib.util
@@ -93,18 +94,22 @@ def _pick(
 
 
 class IVFIndex:
-    """Vectors in int8, in the lists of k-means; in a file that is memory-mapped while it is searched.
+    """Vectors of few bits, in the lists of k-means; in a file that is memory-mapped while it is searched.
 
     Args:
         vectors: a sample of which the lists are learned; none is added.
         lists: how many there are.
+        bits: of a dimension, 8 or 1.
     """
 
-    def __init__(self, vectors: Vectors, lists: int) -> None:
+    def __init__(self, vectors: Vectors, lists: int, bits: int = 8) -> None:
         faiss, total, width = _faiss(), sum(map(len, vectors)), vectors[0].shape[1]
         centres = faiss.IndexFlatIP(width)
-        kind = faiss.ScalarQuantizer.QT_8bit
-        self._file = faiss.IndexIVFScalarQuantizer(centres, width, lists, kind, faiss.METRIC_INNER_PRODUCT)
+        kind, metric = faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
+        if bits == 1:
+            self._file = faiss.IndexIVFRaBitQ(centres, width, lists, metric)
+        else:
+            self._file = faiss.IndexIVFScalarQuantizer(centres, width, lists, kind, metric)
         self._centres = centres  # which the file refers to
         self._file.cp.niter, self._file.cp.min_points_per_centroid = _ROUNDS, 1
         rows = np.random.default_rng(0).choice(total, min(total, _OF_A_LIST * lists), replace=False)
@@ -150,7 +155,12 @@ class IVFIndex:
         self._file.nprobe = min(nprobe, self.lists)
 
     def propose(self, queries: Float[np.ndarray, "Q D"], count: int) -> list[Int[np.ndarray, " K"]]:
-        """Return the numbers of about the ``count`` nearest vectors of each query, or all of the lists searched."""
+        """Return the numbers of about the ``count`` nearest vectors of each query, or all of the lists searched.
+
+        Of vectors of 1 bit, which say less, there are four times as many.
+        """
+        if isinstance(self._file, _faiss().IndexIVFRaBitQ):
+            count *= 4
         _, rows = self._file.search(np.ascontiguousarray(queries, np.float32), min(count, len(self)))
         return [numbers[numbers >= 0] for numbers in rows]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from selfsent.corpus.sources import Source, at_home
 from selfsent.encoder.base import Encoder
-from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.coverage import BEGINNING, check_coverage
 from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.released import find_encoder
 from selfsent.encoder.search_settings import WORDS, SearchSettings, read_search_settings
@@ -200,7 +200,8 @@ def _grow_lists(
         return None
     if before is None or total > _OUTGROWN * before["learned from"]:
         progress.report("lists", 0, total)
-        before, file = None, nearest.IVFIndex(vectors, min(total, config.lists or nearest.lists_for(total)))
+        lists = min(total, config.lists or nearest.lists_for(total))
+        before, file = None, nearest.IVFIndex(vectors, lists, config.bits)
     else:
         file = nearest.IVFIndex.open_file(folder / before["file"], grow=True)
     if len(file) == total:
@@ -260,16 +261,10 @@ def write_index(
         require_unused(folder)  # again: another process may have made an index there meanwhile
         facts |= _begun(folder, facts)
         try:
-            columns = facts["text column"], facts["id column"]
-            rest = search_texts(sources, *columns, facts["config"]["passages"], progress)
-            first = list(islice(rest, beginning))
-            if not first:
-                raise CorpusError(f"{', '.join(facts['corpus'])} holds no text to search: give a file with some")
-            check_coverage(encoder, [text.passages[0] for text in first], facts["model"], progress)
+            first, texts = _begin(sources, encoder, facts, beginning, progress)
             if facts["mode"] is None:
                 _choose_mode(facts, encoder, first)
                 atomic.write_sealed(folder / _BEGUN, facts)
-            texts = chain(first, rest)
             write_state(folder, encoder, facts, texts, segment_documents=segment_documents, progress=progress)
         except UserError:
             if not any(folder.glob("segment-*")):  # nothing was encoded that the next call could use
@@ -277,6 +272,31 @@ def write_index(
                     if path.name.startswith(_OWN) or atomic.is_unfinished(path):
                         atomic.remove(path)
             raise
+
+
+def write_again(
+    sources: Sequence[Source], folder: Path, encoder: Encoder, facts: dict[str, Any], progress: Progress
+) -> None:
+    """Write every document of the sources in the place of those of an index, whose state the facts name, at once."""
+    facts = {**facts, "state": facts["state"] + 1}  # the next state is never one that an update has begun
+    for left in folder.glob(f"segment-{facts['state'] + 1}-*"):  # by a killed call, perhaps of another encoder
+        atomic.remove(left)
+    first, texts = _begin(sources, encoder, facts, BEGINNING, progress)
+    _choose_mode(facts, encoder, first)
+    write_state(folder, encoder, facts, texts, progress=progress)
+
+
+def _begin(
+    sources: Sequence[Source], encoder: Encoder, facts: dict[str, Any], beginning: int, progress: Progress
+) -> tuple[list[SearchText], Iterable[SearchText]]:
+    """Return the first documents, whose words the encoder has to know, and all of them."""
+    columns = facts["text column"], facts["id column"]
+    rest = search_texts(sources, *columns, facts["config"]["passages"], progress)
+    first = list(islice(rest, beginning))
+    if not first:
+        raise CorpusError(f"{', '.join(facts['corpus'])} holds no text to search: give a file with some")
+    check_coverage(encoder, [text.passages[0] for text in first], facts["model"], progress)
+    return first, chain(first, rest)
 
 
 def require_unused(folder: Path) -> None:

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +24,6 @@ from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
 from selfsent.encoder.base import Role
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
-from selfsent.encoder.save import save_encoder
-from selfsent.encoder.search_settings import write_search_settings
 from selfsent.errors import ConfigurationError, EncoderError, ResumeError, UserError
 from selfsent.evaluation.label_free.material import find_trained, has_learned_from
 from selfsent.evaluation.task import PromptedTexts, said_prompts, used_prompts
@@ -39,19 +37,21 @@ from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.bases import no_base, open_base
 from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
-from selfsent.selection.choose import Choice, candidate_rows, choose, keep_base
+from selfsent.selection.choose import Choice, candidate_rows, choose
 from selfsent.selection.groups import MOST, map_groups
 from selfsent.selection.held_out_tests import make_tests
-from selfsent.selection.judging import JUDGEMENTS, Ask, Searches, judge, read_queries, weigh
+from selfsent.selection.judging import Ask, Searches, read_queries
+from selfsent.selection.keep import MODEL, ask_person, save_kept, say_widths
 from selfsent.selection.material import Material, gather_material
 from selfsent.selection.page import render_selection
 from selfsent.selection.scoreboard import SEPARATORS, Scoreboard, Vectors, short_name
 from selfsent.selection.settings import FitConfig
+from selfsent.selection.update import Before
 from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
 from selfsent.storage.run_folder import PLAN, SELECTION
 
-MODEL, OTHER, REPORT, PAGE = "model", "model-other", SELECTION, "fit.html"
+REPORT, PAGE = SELECTION, "fit.html"
 _WRITE_AGAIN = "delete it and add --resume to write it again"
 _BYTES_A_MINUTE = 6_000_000  # of text that is read for every minute
 _READ = {  # settings of corpus that a selection looks at
@@ -70,6 +70,7 @@ class Fitted(Printed):
     base: str  # that it was compared with
     sentences: list[str]  # the first says what was kept
     rows: list[dict[str, Any]]  # of the table, one a candidate
+    widths: dict[int, float]  # what the first so many dimensions find, where a number of dimensions was asked for
     page: Path  # the same with figures and searches, in HTML
     jobs: dict[str, Path]  # of "search" and "grouping", those that were asked for: the encoder that is best
 
@@ -96,6 +97,8 @@ def fit(
     purpose: Literal["search", "grouping", "both"] | None = None,
     queries: str | Path | None = None,
     ask: Ask | None = None,
+    dimensions: int | None = None,
+    update: str | Path | None = None,
     settings: Sequence[str] | Mapping[str, object] = (),
     resume: bool = False,
     progress: Progress = SILENT,
@@ -115,6 +118,10 @@ def fit(
             them judged.  Default: sentences of held-out documents.
         ask: told a query and two passages, one found by the base and one by what is kept, and returns which answers
             better: 1 or 2, 0 for neither, None to ask no more.  Where that surely is the base, it is kept.
+        dimensions: of what is kept, on the principal axes of the text, of which the first so many serve alone, too.
+            Default: all that it has.
+        update: the folder of an earlier selection: what it kept is made again of its text and this one, with its
+            bases and settings, and kept unless the earlier one is surely better on held-out documents of both.
         settings: changes to ``FitConfig`` such as ``["steps=500"]`` or ``{"steps": 500}``.
         resume: resume the selection in ``out``, or return its result if it is finished; start it where there is none.
 
@@ -128,20 +135,26 @@ def fit(
         >>> encoder = selfsent.load(result.model)
     """
     settings = [setting.removeprefix("fit.") for setting in with_column(settings, column)]
-    named = {key: each for key, each in {"minutes": minutes, "purpose": purpose}.items() if each is not None}
+    given = {"minutes": minutes, "purpose": purpose, "dimensions": dimensions}
+    named = {key: each for key, each in given.items() if each is not None}
     for key in sorted({setting.partition("=")[0].strip() for setting in settings} & {*named}):
         raise ConfigurationError(f"{key} is given twice, as {named[key]!r} and by --set: leave one of them out")
-    table = apply_settings(named, settings)
-    _require_read(table.get("corpus", {}))
+    _require_read(apply_settings({}, settings).get("corpus", {}))
+    before = None if update is None else Before.open(Path(update))
+    if before and base:
+        raise ConfigurationError(f"--base does not fit --update: {update} has its own; leave it out")
+    table = apply_settings({**(before.settings if before else {}), **named}, settings)
     config = build_config(FitConfig, table, "")
-    sources = _different([str(source) for source in corpus_sources(texts, corpus, column) or [DEMO]])
-    names = _different([_folder_of(name) for name in ([base] if isinstance(base, str | Path) else base)])
+    read = [str(source) for source in corpus_sources(texts, corpus, column) or ()]
+    sources = _different([*before.sources, *read] if before else read or [DEMO])
+    bases = before.bases if before else [base] if isinstance(base, str | Path) else base
+    names = _different([*map(_folder_of, bases)])
     _require_names(names)
     _begun(folder := Path(out), resume)  # refused before a name is looked up
     with locks.exclusive(folder):
         asked = None if queries is None else str(queries)
-        command = _command(sources, names, asked, settings, config)
-        return _fit_in(folder, sources, names, config, command, asked, ask, resume=resume, progress=progress)
+        command = _command(*((read, []) if before else (sources, names)), asked, settings, config, before)
+        return _fit_in(folder, sources, names, config, command, asked, ask, before, resume=resume, progress=progress)
 
 
 def _require_read(corpus: object) -> None:
@@ -185,6 +198,7 @@ def _fit_in(
     command: str,
     queries: str | None,
     ask: Ask | None,
+    before: Before | None,
     *,
     resume: bool,
     progress: Progress,
@@ -197,8 +211,9 @@ def _fit_in(
         for method in config.methods:
             _require_sentences(method)
         _require_base(names)
-    asked = {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries}
-    budget = _open_plan(folder, asked, begun, config.minutes)
+    asked: dict[str, Any] = {"sources": sources, "bases": names, "settings": asdict(config), "queries": queries}
+    asked["update"] = before and str(before.folder)
+    budget = _open_plan(folder, asked, begun, config.minutes, before.plan if before else {})
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
@@ -218,20 +233,24 @@ def _fit_in(
     board = Scoreboard(text.facts, vectors, config, progress)
     candidates = folder / "candidates"
     candidates.mkdir(exist_ok=True)
-    work = Workspace(folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress)
+    only = before.made if before else None
+    work = Workspace(
+        folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress, only=only
+    )
     make_candidates(work, names)
-    choice = choose(board)
+    choice = before.choose(board) if before else choose(board)
     searches = _searches(vectors, own) if board.structured else None
     examples = _find(vectors, searches, choice) if searches else []
-    choice = _ask_person(folder, examples, choice, ask)
-    folders = _save(folder, choice, config)
+    choice = ask_person(folder, examples, choice, ask)
+    choice, folders, widths = save_kept(folder, choice, work)
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
         "jobs": {job: [each.name, folders.get(each.name)] for job, each in choice.jobs.items()},
         "search": asdict(choice.search) if choice.search else None,
-        "sentences": [*choice.sentences, *_read_before(names, sources), *_say_prompts(choice)],
+        "sentences": [*choice.sentences, *say_widths(widths), *_read_before(names, sources), *_say_prompts(choice)],
         "rows": choice.rows,
+        "widths": [*widths.items()],
         "left_out": [each.name for each in board.left_out],
         "queries": queries,
         "searched": len(searches.passages) if searches else 0,
@@ -295,22 +314,6 @@ def _say_prompts(choice: Choice) -> list[str]:
     return [f"By {choice.kept.name} {said}."] if said else []
 
 
-def _save(folder: Path, choice: Choice, config: FitConfig) -> dict[str, str]:
-    """Save what was kept, and for both jobs the encoder of the other one; return the folder of each."""
-    other = next((each for each in choice.jobs.values() if each is not choice.kept), choice.kept)
-    folders = {choice.kept.name: MODEL}
-    if config.purpose == "both" and other is not choice.kept:
-        folders[other.name] = OTHER
-    for candidate in (other, choice.kept):
-        if candidate.name in folders and not atomic.cached(folder / folders[candidate.name]):
-            with atomic.build_folder(folder / folders[candidate.name]) as scratch:
-                save_encoder(candidate.open(), scratch)
-                if choice.search and candidate is choice.jobs["search"]:
-                    write_search_settings(scratch, choice.search)
-                    atomic.seal(scratch)
-    return folders
-
-
 def _searches(vectors: Vectors, own: Sequence[str]) -> Searches:
     """Return the searches of the page: of queries of the user's own, otherwise of sentences of held-out documents."""
     dev, test = (vectors.tests[split] for split in SPLITS)
@@ -337,30 +340,21 @@ def _groups(vectors: Vectors, text: Material, choice: Choice) -> dict[str, Any] 
     return map_groups(vectors.tests["groups"].texts, systems)
 
 
-def _ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choice, ask: Ask | None) -> Choice:
-    """Have a person judge what base and kept encoder find, or take what one said before; return what follows."""
-    path, names = folder / JUDGEMENTS, (choice.base.name, choice.kept.name)
-    if ask is not None:
-        if not examples or choice.kept is choice.base or choice.kept is not choice.jobs["search"]:
-            why = "no other encoder for search" if examples else "nothing is searched"
-            said = f"There was nothing to judge: {choice.kept.name} is kept, and {why}."
-            return replace(choice, sentences=[*choice.sentences, said])
-        atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
-        for name in (REPORT, MODEL):  # of a finished selection, which is decided again
-            atomic.remove(folder / name)
-    if not path.is_file() or choice.kept is choice.base:
-        return choice
-    judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]
-    overruled, said = weigh(judged, *names)
-    return keep_base(choice, said) if overruled else replace(choice, sentences=[*choice.sentences, said])
-
-
 def _command(
-    sources: Sequence[str], bases: Sequence[str], queries: str | None, settings: Sequence[str], config: FitConfig
+    sources: Sequence[str],
+    bases: Sequence[str],
+    queries: str | None,
+    settings: Sequence[str],
+    config: FitConfig,
+    before: Before | None,
 ) -> str:
-    named = [word for base in bases for word in ("--base", base)]
-    changed = [word for each in settings if not each.startswith("purpose=") for word in ("--set", each)]
+    named = ["--update", str(before.folder)] if before else []
+    named += [word for base in bases for word in ("--base", base)]
+    changed = [
+        word for each in settings if not each.startswith(("purpose=", "dimensions=")) for word in ("--set", each)
+    ]
     job = ["--for", config.purpose] * (config.purpose != "both")
+    job += ["--dimensions", str(config.dimensions)] * (config.dimensions is not None)
     if queries is not None:
         named += ["--queries", queries]
     return shlex.join(["selfsent", "fit", *sources, *named, *job, "--minutes", f"{config.minutes:g}", *changed])
@@ -380,9 +374,9 @@ def _begun(folder: Path, resume: bool) -> bool:
     return begun
 
 
-def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float) -> Budget:
+def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float, steps: dict[str, Any]) -> Budget:
     """Return what was planned before, or start a plan."""
-    path, plan = folder / PLAN, {"asked": json.loads(json.dumps(asked)), "versions": versions()}
+    path, plan = folder / PLAN, {"asked": json.loads(json.dumps(asked)), "versions": versions(), **steps}
     if not begun:
         atomic.write_sealed(path, plan)
         return Budget(path, plan, minutes)
@@ -398,5 +392,6 @@ def _open_plan(folder: Path, asked: dict[str, Any], begun: bool, minutes: float)
 def _read(folder: Path) -> Fitted:
     content = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)
     figures = {key: content[key] for key in ("kept", "base", "sentences", "rows")}
+    widths = dict(content["widths"])
     jobs = {job: folder / where for job, (_, where) in content["jobs"].items() if where}
-    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, jobs=jobs, **figures)
+    return Fitted(folder=folder, model=folder / MODEL, page=folder / PAGE, widths=widths, jobs=jobs, **figures)

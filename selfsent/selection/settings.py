@@ -36,6 +36,9 @@ class FitConfig:
     purpose: Literal["search", "grouping", "both"] = setting(
         "both", "what the encoder is for; grouping: clusters, topics, intents, classes"
     )
+    dimensions: int | None = setting(
+        None, "of what is kept, on the principal axes of the text; None: all that it has", ge=1, le=MANY
+    )
     bootstrap: int = setting(1000, "resamples behind each interval", ge=100, le=1_000_000)
     seed: int = setting(42, "of all that is trained; the tests are drawn alike for every seed", ge=0, le=SEEDS)
     corpus: CorpusConfig = Field(default_factory=lambda: CorpusConfig())

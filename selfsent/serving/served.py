@@ -258,6 +258,8 @@ class ServedIndexes(ServedByName[ServedIndex]):
         model = next((model for model in self._models if model.digest == digest), None)
         if model is None and source not in [model.source for model in self._models]:
             model = self._models.open_model(source)
+        elif model is None and self._models.reload_changed():  # the model's folder holds another one by now, too
+            model = next((model for model in self._models if model.digest == digest), None)
         if model is None or model.digest != digest:
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
         return ServedIndex(name, folder, stamp, index, model.name)

@@ -36,7 +36,7 @@ def finished(tmp_path):
         (partial / "modules.json").write_text("[]")
     (tmp_path / "text.txt").write_text("A text.\n")
     settings = json.loads(json.dumps({**vars(FitConfig()), "corpus": vars(FitConfig().corpus)}))
-    asked = {"sources": ["text.txt"], "bases": [], "settings": settings, "queries": None}
+    asked = {"sources": ["text.txt"], "bases": [], "settings": settings, "queries": None, "update": None}
     atomic.write_sealed(folder / PLAN, {"asked": asked, "steps": {}})
     row = {"name": "builtin, trained", "how": "simcse", "seconds": 61.4, "note": "kept", "dev_mrr": 61.26}
     base = {"name": "builtin", "how": "as it is", "seconds": 0.0, "note": "base", "dev_mrr": None}
@@ -47,6 +47,7 @@ def finished(tmp_path):
         "sentences": ["Kept: it.", "Second sentence."],
         "rows": [row, base],
         "jobs": {"search": ["builtin", "model-other"], "grouping": ["builtin, trained", "model"]},
+        "widths": [],
     }
     atomic.write_sealed(folder / REPORT, report)
     return folder

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from tiny import TEXTS
+from tiny import TEXTS, make_base
+
+from selfsent.searching.index import Index
 
 
 @pytest.fixture
@@ -81,3 +83,13 @@ def test_a_second_file_is_added_beside_the_first(run, bert, tmp_path):
 def test_the_settings_are_listed(run):
     assert "exact_vectors" in run("settings", "index")[1]
     assert "max_batch_tokens" in run("settings", "serve")[1]
+
+
+def test_an_index_that_is_given_another_model_is_embedded_again_by_it(run, bert, tmp_path):
+    corpus, index, other = tmp_path / "corpus.jsonl", tmp_path / "index", make_base(tmp_path / "other", seed=1)
+    write(corpus, TEXTS[:5])
+    assert run("index", corpus, "--model", bert, "--out", index)[0] == 0
+    status, out, _ = run("index", "--update", "--model", other, "--out", index)
+    assert (status, "5 documents added, 5 deleted, 0 kept" in out) == (0, True)
+    assert Index.open(index).facts["model"] == str(other)
+    assert run("index", "--update", "--out", index)[0] == 0

@@ -100,7 +100,6 @@ index                                                       | no text was given
 index CORPUS --out INDEX --model BERT                       | is an index already: add --update
 index --update --out FOLDER                                 | is no index
 index --update --out INDEX --set mode=dense                 | --set does not fit --update
-index --update --out INDEX --model builtin                  | --model does not fit --update
 index --update --out INDEX --id-column key                  | --id-column does not fit --update
 index CORPUS --update --out INDEX --column body        | --column does not fit --update
 index --update --out INDEX OTHER                            | name that, too, to add to it

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
+from selfsent.encoder.principal_axes import turn_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 from selfsent.export import export as export_module
@@ -191,3 +192,13 @@ def test_a_default_prompt_is_put_before_the_side_that_has_some(encoders, second,
         rows = [weight**0.5 * unit(side) for weight, side in zip(WEIGHTS, sides, strict=True)]
         found = OnnxEncoder(tmp_path / "graph").encode(HARD, prompt=given)
         np.testing.assert_allclose(found, unit(np.hstack(rows)), atol=1e-5)  # 1 where one side knows no word, too
+
+
+def test_a_smaller_pair_is_one_graph_of_its_own_width(encoders, corpus, tmp_path):
+    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(44, 7)))[0].astype(np.float32)
+    pair = turn_encoder(join_encoders([encoders["bert"], encoders["words"]], WEIGHTS), axes)
+    save_encoder(pair, tmp_path / "pair")
+    done = export_model(tmp_path / "pair", "onnx", corpus=corpus, out=tmp_path / "out", precision="fp32")
+    found = OnnxEncoder(done.folder).encode(HARD)
+    assert found.shape == (len(HARD), 7)
+    assert found == pytest.approx(pair.encode(HARD), abs=1e-4)

@@ -73,3 +73,14 @@ def test_all_dimensions_of_an_encoder_that_is_cut_are_whitened(folders, corpus, 
     ]
     vectors = [encode(one, TEXTS, precision="fp32") for one in made]
     assert vectors[0] == pytest.approx(vectors[1][:, :10], rel=1e-3, abs=1e-4)
+
+
+def test_a_smaller_export_has_the_first_dimensions_of_the_encoder_on_the_axes_of_the_text(folders, corpus, tmp_path):
+    done = export_model(folders["mean"], "smaller", corpus=corpus, width=6, out=tmp_path / "out", accept_loss=True)
+    small, whole = (SentenceTransformer(str(folder), device="cpu") for folder in (done.folder, folders["mean"]))
+    vectors, before = small.encode(TEXTS), whole.encode(TEXTS)
+    assert vectors.shape[1] == 6
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+    axes = np.linalg.lstsq(before, vectors, rcond=None)[0]  # a linear map but for the length
+    assert vectors == pytest.approx(before @ axes, abs=0.05)
+    assert "with fewer dimensions" in (done.folder / "README.md").read_text(encoding="utf-8")

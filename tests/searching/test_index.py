@@ -21,7 +21,7 @@ from selfsent.encoder.search_settings import SearchSettings, write_search_settin
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.searching import index as index_module
-from selfsent.searching import nearest
+from selfsent.searching import nearest, writer
 from selfsent.searching.index import Index, fingerprint_of
 from selfsent.searching.passages import cut_passages
 from selfsent.searching.settings import IndexConfig
@@ -587,3 +587,24 @@ def test_what_people_put_beside_a_beginning_stays(bert, tmp_path):
         make_index(tmp_path, [" "], bert)
     assert {"notes.txt", "mine"} <= {path.name for path in folder.iterdir()}
     assert not (folder / "begun.json").exists()
+
+
+def test_an_index_that_is_embedded_again_is_what_would_be_made_anew_even_after_a_kill_of_another_encoder(
+    bert, tmp_path, monkeypatch
+):
+    (tmp_path / "text.txt").write_text("\n".join(TEXTS))
+    index, bases = Index.make([tmp_path / "text.txt"], tmp_path / "index", model=bert), {}
+    for seed in (1, 2):
+        bases[seed] = make_base(tmp_path / str(seed), seed=seed)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="killed"):
+        patched.setattr(writer, "write_word_index", lambda *given: (_ for _ in ()).throw(RuntimeError("killed")))
+        index.embed_again(bases[1])
+    before = Index.open(tmp_path / "index", load_encoder(bert)).search(TEXTS[0], mode="dense")
+    assert before[0].text == TEXTS[0]
+    index.embed_again(bases[2])
+    made = Index.make([tmp_path / "text.txt"], tmp_path / "made", model=bases[2])
+    for query in TEXTS:
+        pairs = zip(index.search(query, mode="dense"), made.search(query, mode="dense"), strict=True)
+        assert all(one.text == other.text and one.cosine == other.cosine for one, other in pairs)
+    assert index.update().kept == len(TEXTS)  # it goes on with its new encoder
+    assert len([*(tmp_path / "index").glob("segment-*")]) == 1

@@ -16,8 +16,9 @@ def draw(count, seed):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def grown(vectors, waiting, file=None, lists=300):
-    file = file or nearest.IVFIndex(vectors, min(lists, sum(map(len, vectors))))  # so many that it misses some
+def grown(vectors, waiting, file=None, lists=300, bits=8):
+    lists = min(lists, sum(map(len, vectors)))  # so many that it misses some
+    file = file or nearest.IVFIndex(vectors, lists, bits)
     file.add_vectors(vectors, waiting)
     return file
 
@@ -97,9 +98,10 @@ def test_a_file_of_hardly_any_vectors_is_whole(count):
     assert len(file) == count
 
 
-def test_a_file_grows_by_what_it_lacks_and_answers_alike_from_disk(tmp_path):
+@pytest.mark.parametrize("bits", [8, 1])
+def test_a_file_grows_by_what_it_lacks_and_answers_alike_from_disk(tmp_path, bits):
     vectors = [draw(300, 1).astype(np.float16)]
-    file = grown(vectors, np.array([7, 8]), lists=20)
+    file = grown(vectors, np.array([7, 8]), lists=20, bits=bits)
     file.add_rows(vectors, np.array([7, 8]))
     file.save_file(tmp_path / "lists.faiss")
     file = nearest.IVFIndex.open_file(tmp_path / "lists.faiss", grow=True)
@@ -115,3 +117,21 @@ def test_a_file_grows_by_what_it_lacks_and_answers_alike_from_disk(tmp_path):
         assert here.tolist() == there.tolist()
     file.probe(1)
     assert all(len(found) < 320 for found in file.propose(queries, 320)), "one list holds all"
+
+
+def test_of_1_bit_a_dimension_the_file_is_a_fifth_and_four_times_as_many_candidates_hold_the_nearest(tmp_path):
+    vectors, sizes = [np.hstack([draw(4_000, 1)] * 4).astype(np.float16) / 2], {}
+    for bits in (8, 1):
+        file = grown(vectors, np.array([], np.int64), lists=8, bits=bits)
+        file.save_file(tmp_path / str(bits))
+        sizes[bits] = (tmp_path / str(bits)).stat().st_size
+    assert sizes[1] < 0.3 * sizes[8]  # with the number of each, and the centres
+    file.probe(8)
+    queries, every = np.hstack([draw(50, 3)] * 4).astype(np.float32) / 2, vectors[0].astype(np.float32)
+    proposed = file.propose(queries, 40)
+    assert [len(found) for found in proposed] == [160] * 50
+    shares = []
+    for query, found in zip(queries, proposed, strict=True):
+        exact = np.argsort(-(every @ query))[:10]
+        shares.append(len({*found.tolist()} & {*exact.tolist()}) / 10)
+    assert np.mean(shares) > 0.9

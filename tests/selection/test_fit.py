@@ -5,6 +5,7 @@ import lzma
 import re
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from selfsent.encoder.search_settings import SearchSettings, read_search_setting
 from selfsent.errors import ConfigurationError, CorpusError, ResumeError, UserError
 from selfsent.progress import Progress
 from selfsent.searching.index import Index
-from selfsent.selection import held_out_tests
+from selfsent.selection import held_out_tests, update
 from selfsent.selection.gates import SearchGate
+from selfsent.selection.held_out_tests import difference
 from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Scoreboard
 from selfsent.storage import atomic
@@ -441,3 +443,98 @@ def test_a_text_that_was_refused_leaves_the_folder_free(tmp_path):
     for count in (3, 4):
         with pytest.raises(CorpusError, match=f"{count} documents or lines are too few"):
             selfsent.fit([f"line number {number}" for number in range(count)], base=STATIC, out=tmp_path / "fit")
+
+
+def test_what_is_kept_has_the_dimensions_asked_for_and_what_each_width_finds_is_said(fit, whole, bert, tmp_path):
+    shutil.copytree(whole[0].folder, tmp_path / "fit")  # nothing is trained again
+    for left in ("fit.json", "model", "model-other"):
+        atomic.remove(tmp_path / "fit" / left)
+    plan = atomic.read_sealed(tmp_path / "fit" / "plan.json", "")
+    plan["asked"]["settings"]["dimensions"] = 40
+    atomic.write_sealed(tmp_path / "fit" / "plan.json", plan)
+    result = fit(tmp_path / "fit", dimensions=40, resume=True)
+    assert fit(tmp_path / "fit", dimensions=40, resume=True).widths == result.widths
+    full, *rest = result.widths
+    assert result.kept == whole[0].kept
+    assert (full, rest) == (load_encoder(whole[0].model).get_embedding_dimension(), [128, 64, 40])
+    by_width = ", ".join(f"{width}: {value:.1f}" for width, value in result.widths.items())
+    assert f"By dimensions, on documents that chose nothing: {by_width}." in result.sentences
+    (kept,) = [row for row in result.rows if row["name"] == result.kept]
+    assert result.widths[full] == pytest.approx(kept["test_score"], abs=0.05)  # of all axes
+    before, after = (load_encoder(each.model) for each in (whole[0], result))
+    assert after.get_embedding_dimension() == 40
+    (axes,) = [each for each in map(np.load, result.folder.glob("candidates/*.axes.npy")) if len(each) == full]
+    expected = before.encode(TEXTS) @ axes[:, :40]
+    assert after.encode(TEXTS) == pytest.approx(expected / np.linalg.norm(expected, axis=1)[:, None], abs=1e-4)
+    assert read_search_settings(result.model).weights == ()
+    assert "--dimensions 40" in (result.folder / "fit.html").read_text()
+    index = Index.make([_documents(tmp_path)], tmp_path / "index", model=result.model)
+    assert index.search(TEXTS[0])
+
+
+def _documents(folder):
+    (folder / "documents.txt").write_text("\n".join(TEXTS))
+    return folder / "documents.txt"
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory):
+    """60 documents of other words, which came in afterwards."""
+    draw = np.random.default_rng(1)
+    rows = [" ".join(f"{' '.join(draw.choice(WORDS, 9))} novelty." for _ in range(6)) for _ in range(60)]
+    path = tmp_path_factory.mktemp("newer") / "newer.jsonl"
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def updated(whole, newer, tmp_path_factory):
+    """An update of the selection, which is left as it was."""
+    earlier = whole[0].folder
+    before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
+    result = selfsent.fit(corpus=newer, update=earlier, out=tmp_path_factory.mktemp("updated") / "out")
+    assert before == {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
+    return result
+
+
+def test_an_update_makes_what_was_kept_again_of_both_texts_and_compares_it_with_the_base_and_as_it_was(
+    whole, updated, newer, text
+):
+    earlier, result = whole[0], updated
+    plan, old = (atomic.read_sealed(each / "plan.json", "") for each in (result.folder, earlier.folder))
+    assert plan["asked"]["sources"] == [str(text), str(newer)]
+    assert plan["asked"]["settings"] == old["asked"]["settings"]
+    assert {name: steps for name, steps in plan["steps"].items() if name in old["steps"]} == plan["steps"]
+    names = {row["name"] for row in result.rows}
+    assert f"{earlier.kept}, of fit" in names
+    made = " ".join(f"{row['name']}: {row['how']}" for row in earlier.rows if row["name"] == earlier.kept)
+    for way in (", averaged", ", partly whitened", ", trained"):  # nothing else is tried
+        assert any(way in name for name in names) <= (way in made)
+    novelty = "novelty" in load_encoder(result.folder / "model" / "1").tokenizer.get_vocab()
+    assert novelty == (result.kept == earlier.kept)  # otherwise the earlier one is the best still
+    said = result.sentences[0]
+    assert said.startswith("On held-out documents of old and new text: ")
+    for row in result.rows:
+        if row["name"] in (result.base, f"{earlier.kept}, of fit"):
+            assert f"{row['name']} {row['test_score']:.1f}" in said
+    assert f"selfsent fit {newer} --update {earlier.folder}" in (result.folder / "fit.html").read_text()
+
+
+def test_what_was_kept_before_stays_where_it_is_surely_better(whole, updated, newer, tmp_path, monkeypatch):
+    monkeypatch.setattr(update, "difference", lambda *given: replace(difference(*given), decision="worse"))
+    shutil.copytree(updated.folder, tmp_path / "out")
+    for left in ("fit.json", "model", "model-other"):
+        atomic.remove(tmp_path / "out" / left)
+    result = selfsent.fit(corpus=newer, update=whole[0].folder, out=tmp_path / "out", resume=True)
+    assert result.kept == f"{whole[0].kept}, of fit"
+    assert "still the best" in result.sentences[0]
+    files = [folder / "0" / "model.safetensors" for folder in (whole[0].model, result.model)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert read_search_settings(result.model) == read_search_settings(whole[0].model)
+
+
+def test_an_update_of_no_selection_or_with_another_base_is_refused(whole, bert, newer, tmp_path):
+    with pytest.raises(ConfigurationError, match="is no finished selection"):
+        selfsent.fit(corpus=newer, update=tmp_path, out=tmp_path / "out")
+    with pytest.raises(ConfigurationError, match="has its own; leave it out"):
+        selfsent.fit(corpus=newer, base=bert, update=whole[0].folder, out=tmp_path / "out")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+import time
 
 import pytest
 import uvicorn
@@ -264,3 +265,35 @@ def test_the_page_searches_as_one_types(browser, address):
     assert "knows no word" in page.inner_text("#status")
     assert {url.split("/")[2] for url in asked if not url.startswith("data:")} == {address.split("/")[2]}
     assert [fault for fault in faults if "422" not in fault] == []
+
+
+@pytest.mark.parametrize("where", ["another folder", "the same folder"])
+def test_an_index_that_is_embedded_again_answers_every_request_meanwhile_and_then_by_its_new_encoder(
+    bert, tmp_path, where
+):
+    model, folder = shutil.copytree(bert, tmp_path / "model"), tmp_path / "index"
+    Index.make([write_corpus(tmp_path / "corpus.jsonl", TEXTS)], folder, model=model)
+    models, statuses, ended = ServedModels([str(model)], precision="fp32"), [], threading.Event()
+    indexes = ServedIndexes([folder], models)
+    with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
+
+        def ask():
+            while not ended.is_set():
+                statuses.append(client.post("/search", json={"query": QUERY, "mode": "dense"}).status_code)
+
+        (asking := threading.Thread(target=ask)).start()
+        if where == "the same folder":
+            new = shutil.copytree(make_base(tmp_path / "other", seed=1), model, dirs_exist_ok=True)
+        else:
+            new = make_base(tmp_path / "other", seed=1)
+        changed = Index.open(folder).embed_again(new)
+        asked = len(statuses)
+        while len(statuses) < asked + 3:
+            time.sleep(0.01)
+        ended.set()
+        asking.join()
+        hits = found_by(client, query=QUERY, mode="dense")["hits"]
+    assert {*statuses} == {200}
+    assert (changed.added, changed.deleted) == (len(TEXTS), len(TEXTS))
+    expected = Index.make([tmp_path / "corpus.jsonl"], tmp_path / "expected", model=new).search(QUERY, mode="dense")
+    assert [hit["cosine"] for hit in hits] == pytest.approx([hit.cosine for hit in expected], abs=1e-2)

@@ -30,8 +30,10 @@ def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
         if board.structured:
             _make_for_search(work)
         elif board.strength() is None:  # otherwise what lines call better is often worse (decision 0018)
-            train_bases(work)
-            add_interpolated(work)
+            if work.wants(", trained by"):
+                train_bases(work)
+            if work.wants("of the way"):
+                add_interpolated(work)
     if purpose != "search":
         add_neighbour_map(work)
 
@@ -44,9 +46,14 @@ def _make_for_search(work: Workspace) -> None:
         return  # a base at home in the text: nothing beside it would help
     add_static_vectors(work)
     if weak:  # training costs a strong base what people see in it, and the rest hardly counts beside it (decision 0032)
-        if board.transformer:
+        ways = [
+            (", averaged", add_average),
+            ("of the way", add_interpolated),
+            (", partly whitened", add_partly_whitened),
+        ]
+        if board.transformer and work.wants(", trained"):
             train_bases(work)
-        add_average(work)
-        add_interpolated(work)
-        add_partly_whitened(work)
+        for way, add in ways:
+            if work.wants(way):
+                add(work)
     add_pair(work)

@@ -3,7 +3,6 @@
 Nothing is trained, and the texts of the tests are not encoded again: their vectors are multiplied.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -19,8 +18,6 @@ from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import Candidate
 from selfsent.storage import atomic
 
-_TEXTS = 4096  # that the covariance is measured on
-
 
 def add_partly_whitened(work: Workspace) -> None:
     """Whiten the best static vectors: of transformers people see that it costs (decision 0032)."""
@@ -33,7 +30,7 @@ def add_partly_whitened(work: Workspace) -> None:
     with work.budget.timed(candidate.slug):
         if path.is_file():
             atomic.verify(path, f"delete {path} and add --resume to compute it again")
-        elif not _fit_matrix(source, _sample(work.text.pairs), path):
+        elif not _fit_matrix(source, work.sample(), path):
             return
     candidate.seconds = source.seconds + work.budget.seconds(candidate.slug)
     matrix = np.load(path)
@@ -53,13 +50,3 @@ def _fit_matrix(source: Candidate, sample: Sequence[str], path: Path) -> bool:
     with atomic.sealed_file(path) as file:
         np.save(file, fit_partial_whitening(vectors))
     return True
-
-
-def _sample(pairs: Path) -> list[str]:
-    """Return texts of the pairs, both sides of some that are evenly spread over them."""
-    with pairs.open(encoding="utf-8") as file:
-        rows = sum(1 for _ in file)
-    wanted = set(np.linspace(0, rows - 1, min(rows, _TEXTS // 2)).astype(int).tolist()) if rows else set()
-    with pairs.open(encoding="utf-8") as file:
-        chosen = [json.loads(line) for number, line in enumerate(file) if number in wanted]
-    return list(dict.fromkeys(row[key] for row in chosen for key in ("text", "positive")))
