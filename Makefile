@@ -33,7 +33,7 @@ dev: .venv/developed
 demo: install
 	rm -rf runs/demo
 	$(BIN)/selfsent fit pydocs --minutes 5 --out runs/demo
-	$(BIN)/selfsent search pydocs "delete a directory with everything in it" --model runs/demo/model
+	$(BIN)/selfsent search pydocs "wait for a process to end" --model runs/demo/model
 
 # docs/fit.svg: what the selection of the demo prints on a terminal.
 picture: install
