@@ -1,6 +1,7 @@
 """What the tests share: a tiny encoder of each family, a few texts, and where golden values and data stand."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from selfsent.runtime import hardware
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.fsync = lambda descriptor: None  # it protects from a loss of power, which no test has, and waits for the disk
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, to which no test could send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
 hypothesis.settings.load_profile("repeatable")
 GENUINE = {name: getattr(load, name) for name in ("_open", "require_transformer")}

@@ -253,13 +253,13 @@ def test_the_decoder_and_its_gradients_are_those_of_torch_for_a_memory_of_one(he
 
 
 def test_with_dropout_the_decoder_scatters_as_torch_s_does():
+    torch.manual_seed(0)
     ours = random_decoder(heads=2, dropout=0.3, layers=1)
     layer = nn.TransformerDecoderLayer(32, 2, 64, dropout=0.3, batch_first=True)
     torchs = nn.TransformerDecoder(layer, 1)
     torchs.load_state_dict(ours.state_dict())
     states, memory, present = decoder_inputs(1)
     many = 4000
-    torch.manual_seed(0)
     with torch.no_grad():
         a = ours(states.expand(many, -1, -1), memory.expand(many, -1), present.expand(many, -1))
         b = torchs(states.expand(many, -1, -1), memory.expand(many, -1)[:, None])

@@ -65,7 +65,9 @@ def large(number=400):
     grouped = {"rule": LONG, "page": FOLDER, "table": FOLDER, "labels": []}
     hits = [Hit(place, 0.5, 0.5, EVIL, LONG, "7") for place in range(number)]
     return [
-        Fitted(**at, model=FOLDER, kept="a", base="b", sentences=said, rows=[row] * number, page=FOLDER, jobs={}),
+        Fitted(
+            **at, model=FOLDER, kept="a", base="b", sentences=said, rows=[row] * number, page=FOLDER, jobs={}, widths={}
+        ),
         run,
         TrainedSeeds(**at, runs=[run] * number, comparison=None, verdict=LONG),
         SweepOutcome(**at, **swept, trials=[trial] * number, finding="better", decision=LONG),
