@@ -111,7 +111,7 @@ def smoke(programs: Path, folder: Path) -> int:
     assert "river" in selfsent("search --model run/model --top 3 texts.txt", "who goes along the water?")
     selfsent("report run")
     for words, extra in EXTRAS:
-        selfsent(words, fails=f"selfsent[{extra}]")
+        selfsent(words, fails=f"'.[{extra}]'")
     read = (
         "import selfsent, importlib, pkgutil, pathlib; assert '__file__' in vars(selfsent);"
         f"assert not pathlib.Path(selfsent.__file__).is_relative_to({str(ROOT)!r}), selfsent.__file__;"
