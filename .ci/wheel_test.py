@@ -116,7 +116,7 @@ def smoke(programs: Path, folder: Path) -> int:
         "import selfsent, importlib, pkgutil, pathlib; assert '__file__' in vars(selfsent);"
         f"assert not pathlib.Path(selfsent.__file__).is_relative_to({str(ROOT)!r}), selfsent.__file__;"
         "[importlib.import_module(m.name) for m in pkgutil.walk_packages(selfsent.__path__, 'selfsent.')"
-        " if m.name.split('.')[1] in ('cli', 'corpus', 'encoder', 'evaluation', 'methods', 'api', 'trainer', 'report')]"
+        " if m.name.split('.')[1] in ('cli', 'corpus', 'encoder', 'evaluation', 'objectives', 'training', 'report')]"
     )
     subprocess.run(
         [programs / "python", "-W", "error::ImportWarning", "-c", read], cwd=folder, env=environment, check=True
