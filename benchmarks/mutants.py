@@ -222,12 +222,17 @@ class Tests:
         return self.defined.get(test.rpartition("::")[2].partition("[")[0], [])
 
     def beside(self, path: str) -> list[str]:
-        """Return the test files of a module: its own, those that import it, those of its room; small ones first."""
+        """Return the test files of a module: those named after it or importing it, and its room's; small ones first."""
         module, folders = path.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path.split("/")[1:-1]
         folder, room = ("/".join(["tests", *parts, ""]) for parts in (folders, folders[:1]))
-        own = f"{folder}test_{Path(path).name}"
+        stem = module.rpartition(".")[2]
         ranks = {
-            file: (file != own, module not in names, not file.startswith(folder), (ROOT / file).stat().st_size)
+            file: (
+                stem not in Path(file).name,
+                module not in names,
+                not file.startswith(folder),
+                (ROOT / file).stat().st_size,
+            )
             for file, names in self.imported.items()
             if module in names or (folders and file.startswith(room))
         }
