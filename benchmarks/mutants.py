@@ -2,11 +2,11 @@
 
     run       plant each mutant of ``mutants.json`` in a copy of the tree, and run tests until one fails: the one that
               noticed it last, then the module's own test file, those that import the module, and the room's others
-    write     put the outcomes into ``results/planted-mutants.json``, beside those of the commit at which the list was
-              drawn, and the tests that caught into the list
+    write     run the tests that caught a mutant without it, where they must pass; put the outcomes into
+              ``results/planted-mutants.json``, and the tests that caught into the list
 
-Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed``, ``gone`` (the code is no
-longer there).  At the end the tests that caught are run without a mutant: one that fails then has caught nothing.
+Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed`` (the list may say "why"),
+``gone`` (the code is no longer there).
 ``run`` goes on where it was stopped: the file of --results has a line for every mutant that was tried.  Evaluation data
 and golden values are found as the tests find them.
 
@@ -206,6 +206,7 @@ class Tests:
     def __init__(self) -> None:
         self.defined: dict[str, list[str]] = {}
         self.imported: dict[str, set[str]] = {}
+        self.size: dict[str, int] = {}
         for path in sorted((ROOT / "tests").rglob("test_*.py")):
             file, names = path.relative_to(ROOT).as_posix(), set()
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -215,7 +216,7 @@ class Tests:
                     names |= {node.module or "", *(f"{node.module}.{name.name}" for name in node.names)}
                 elif isinstance(node, ast.Import):
                     names |= {name.name for name in node.names}
-            self.imported[file] = names
+            self.imported[file], self.size[file] = names, path.stat().st_size
 
     def named(self, test: str) -> list[str]:
         """Return the tests of a name, wherever they are now."""
@@ -227,19 +228,14 @@ class Tests:
         folder, room = ("/".join(["tests", *parts, ""]) for parts in (folders, folders[:1]))
         stem = module.rpartition(".")[2]
         ranks = {
-            file: (
-                stem not in Path(file).name,
-                module not in names,
-                not file.startswith(folder),
-                (ROOT / file).stat().st_size,
-            )
+            file: (stem not in Path(file).name, module not in names, not file.startswith(folder), self.size[file])
             for file, names in self.imported.items()
             if module in names or (folders and file.startswith(room))
         }
         return sorted(ranks, key=lambda file: ranks[file])
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Try the mutants without a result, those first that were caught; with --again also those that were missed."""
     results, done = options.results.resolve(), read_results(options.results)
     tree, tests, worker = Tree(ROOT), Tests(), Worker(options.work.resolve())
@@ -251,11 +247,6 @@ def run(options: argparse.Namespace) -> int:
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(f"{line['id']:<28}{line['outcome']:<12}{line.get('by', '')}", flush=True)
-    caught = sorted({row["by"] for row in read_results(results).values() if row.get("by", "import") != "import"})
-    ending = play(worker.copy, caught, 3600, 3600 + HANGS, "--maxfail=0")
-    if ending.how != "passed":
-        print(f"Without a mutant, too, {ending.how}:", *(ending.failed or [ending.test]), sep="\n")
-    return int(ending.how != "passed")
 
 
 def read_results(path: Path) -> dict[str, dict[str, Any]]:
@@ -265,8 +256,13 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(options: argparse.Namespace) -> int:
-    """Write the result; 1 where a mutant is missed that was caught before."""
+    """Write the result; 1 where a mutant is missed that was caught before, or a test fails without one."""
     done, mutants = read_results(options.results), json.loads(LIST.read_text())
+    caught = sorted({row["by"] for row in done.values() if row.get("by", "import") != "import"})
+    ending = play(Worker(options.work.resolve()).copy, caught, 3600, 3600 + HANGS, "--maxfail=0")
+    if ending.how != "passed":
+        print(f"Without a mutant, too, {ending.how}:", *(ending.failed or [ending.test]), sep="\n")
+        return 1
     listed = [row | {"now": done[row["id"]]["outcome"]} for row in mutants if row["id"] in done and "before" in row]
     turns = {f"{then} then, {now} now": 0 for then in ("caught", "missed") for now in ("caught", "gone", "missed")}
     counts = {room: dict(turns) for room in (*dict.fromkeys(row["room"] for row in listed), "all")}
@@ -293,7 +289,7 @@ def write(options: argparse.Namespace) -> int:
             "The rooms are those of the draw.  Code that was moved has the fault where it is now.",
             *(f"Gone: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
             *(
-                f"Missed: `{row['old']}` to `{row['new']}` in `{row['statement']}`, {row.get('why', 'a hole')}."
+                f"Missed: `{row['old']}` to `{row['new']}` in `{row['statement']}`{row.get('why', '')}."
                 for row in listed
                 if row["now"] == "missed"
             ),
@@ -316,7 +312,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of tests for a mutant, at most")
     parser.add_argument("--again", action="store_true", help="run those again that were missed")
     options = parser.parse_args()
-    return run(options) if options.command == "run" else write(options)
+    if options.command == "write":
+        return write(options)
+    run(options)
+    return 0
 
 
 if __name__ == "__main__":
