@@ -51,10 +51,11 @@ class Watch(Progress):
     """Remembers what it is told, and raises Ctrl-C after a step if asked to."""
 
     def __init__(self, interrupt_at=None):
-        self.losses, self.said, self.scores, self.interrupt_at = [], [], [], interrupt_at
+        self.losses, self.texts, self.said, self.scores, self.interrupt_at = [], [], [], [], interrupt_at
 
     def step(self, step, texts, terms):
         self.losses.append(sum(terms.values()))
+        self.texts.append(texts)
         if step == self.interrupt_at:
             import signal
 
@@ -241,7 +242,9 @@ def test_a_score_that_does_not_exist_stops_the_run_before_its_first_step(bert, t
 def test_accumulation_is_refused_for_a_loss_within_the_batch_unless_allowed(bert, tmp_path):
     with pytest.raises(UserError, match="no more negatives than one batch has"):
         fit(bert, tmp_path / "refused", accumulation=2)
-    _, _, outcome = fit(bert, tmp_path / "allowed", accumulation=2, allow_accumulation=True, steps=2)
+    watch, allowed = Watch(), {"accumulation": 2, "allow_accumulation": True}
+    _, _, outcome = fit(bert, tmp_path / "allowed", **allowed, steps=2, watch=watch)
+    assert watch.texts == [8, 8]  # of two batches of 4
     assert outcome.steps == 2
 
 
