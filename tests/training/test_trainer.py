@@ -136,6 +136,20 @@ def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(me
         assert lines[0] == lines[1]
 
 
+def test_what_a_killed_run_had_logged_behind_its_checkpoint_is_logged_once(bert, tmp_path):
+    class Kill(Watch):
+        def step(self, step, texts, terms):
+            if step == 8:  # its checkpoint is that of step 6, its log goes to 7
+                raise KeyboardInterrupt
+
+    fit(bert, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(bert, tmp_path / "killed", watch=Kill())
+    fit(bert, tmp_path / "killed", resume=True)
+    whole, killed = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "killed"))
+    assert [json.loads(line).get("step") for line in killed] == [json.loads(line).get("step") for line in whole]
+
+
 def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
     often, _, _ = fit(bert, tmp_path / "often", select="last", evaluate_every=1)
     never, _, _ = fit(bert, tmp_path / "never", select="last", evaluate_every=0)
