@@ -166,7 +166,7 @@ class Worker:
         shutil.copytree(ROOT, self.copy, symlinks=True, ignore=ignored)
         os.nice(5)
         os.chdir(self.copy)
-        sys.path[0] = str(self.copy)
+        sys.path[:] = [str(self.copy), *sys.path[1:], str(Path(__file__).parent)]  # processes of tests import this file
         os.environ |= {"PYTHONPATH": str(self.copy), "OMP_NUM_THREADS": "1", "TMPDIR": str(home / "tmp")}
         os.environ |= {"SELFSENT_CACHE": str(home / "cache")}
         for module in PRELOADED.split():
