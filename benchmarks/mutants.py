@@ -5,8 +5,8 @@
     write     run the tests that caught a mutant without it, where they must pass; put the outcomes into
               ``results/planted-mutants.json``, and the tests that caught into the list
 
-Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed`` (the list may say "why"),
-``gone`` (the code is no longer there).
+Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed``, ``gone`` (the code is no
+longer there); the list may say "why".
 ``run`` goes on where it was stopped: the file of --results has a line for every mutant that was tried.  Evaluation data
 and golden values are found as the tests find them.
 
@@ -287,11 +287,11 @@ def write(options: argparse.Namespace) -> int:
         "notes": [
             f"At {DRAWN} {len(mutants)} faults were drawn, of which {len(listed)} were planted there.",
             "The rooms are those of the draw.  Code that was moved has the fault where it is now.",
-            *(f"Gone: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
+            *(f"Gone now: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
             *(
-                f"Missed: `{row['old']}` to `{row['new']}` in `{row['statement']}`{row.get('why', '')}."
+                f"{row['now'].capitalize()} now: `{row['old']}` to `{row['new']}` in `{row['statement']}`: {row['why']}."
                 for row in listed
-                if row["now"] == "missed"
+                if row["now"] != "gone" and "why" in row
             ),
         ],
     }
