@@ -289,7 +289,7 @@ def write(options: argparse.Namespace) -> int:
             "The rooms are those of the draw.  Code that was moved has the fault where it is now.",
             *(f"Gone now: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
             *(
-                f"{row['now'].capitalize()} now: `{row['old']}` to `{row['new']}` in `{row['statement']}`: {row['why']}."
+                f"{row['now'].title()} now: `{row['old']}` to `{row['new']}` in `{row['statement']}`: {row['why']}."
                 for row in listed
                 if row["now"] != "gone" and "why" in row
             ),
