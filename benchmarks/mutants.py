@@ -1,52 +1,44 @@
 """Plant small faults in the code, one at a time, and see which of them the tests notice.
 
-    make      draw the list: 300 mutants of six rooms by a seed, and those written by hand (``mutant_list.py``)
-    cover     run the whole suite once; keep which test runs which line, and the seconds of every test
-    run       plant each mutant in a copy of the tree, and run the tests that run its line: first those of the module's
-              own test file, of these the cheapest first
-    compare   put two runs beside each other; fails where a mutant was caught and no longer is
+    run       plant each mutant of ``mutants.json`` in a copy of the tree, and run tests until one fails: the one that
+              noticed it last, then the module's own test file, those that import the module, and the room's others
+    write     run the tests that caught a mutant without it, where they must pass; put the outcomes into
+              ``results/planted-mutants.json``, and the tests that caught into the list
 
-Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed``, ``not covered`` (no test
-runs the line), ``gone`` (the code is no longer there).  A test that fails without the mutant, too, catches nothing.
+Outcomes: ``caught`` (a test failed or hung, or the package could not be imported), ``missed``, ``gone`` (the code is no
+longer there); the list may say "why".
 ``run`` goes on where it was stopped: the file of --results has a line for every mutant that was tried.  Evaluation data
 and golden values are found as the tests find them.
-``cover`` needs pytest-cov and pytest-xdist.
 
 Example:
-    python benchmarks/mutants.py cover
-    python benchmarks/mutants.py run --moved moved.toml --results after.jsonl --json after.json
-    python benchmarks/mutants.py compare before.json after.json
+    python benchmarks/mutants.py run --results mutants.jsonl
+    python benchmarks/mutants.py write --results mutants.jsonl
 """
 
 import argparse
+import ast
+import datetime
 import json
-import multiprocessing
 import os
-import platform
 import resource
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
-from mutant_list import SEED, Mutant, Tree, locate, make
+from mutant_list import Mutant, Tree, locate
 
-if TYPE_CHECKING:
-    from mutant_coverage import Covering
-
-LIST = Path(__file__).with_name("mutants.json")
+ROOT = Path(__file__).resolve().parent.parent
+DRAWN, SEED = "12d79de", 51  # whose benchmarks/mutant_list.py has drawn the list
+LIST = Path(__file__).with_name("mutants.json")  # "before": at DRAWN; "by": the test that caught it last
 PRELOADED = "torch numpy transformers sentence_transformers datasets safetensors.torch scipy.stats xxhash filelock"
 PRELOADED += (
     " hypothesis.strategies sklearn.linear_model pydantic typer rich jaxtyping beartype matplotlib.pyplot pyarrow"
@@ -56,7 +48,10 @@ MEMORY = 8 * 2**30  # bytes, also of a file: a mutant may loop
 
 
 class Watch:
-    """A pytest plugin: runs the tests of a list in its order, file by file, and writes down what happens."""
+    """A pytest plugin: runs the tests of a list in its order, file by file, and writes down what happens.
+
+    A file stands for all its tests, a test without its parameters for all its cases.
+    """
 
     def __init__(self, tests: Sequence[str], seconds: float, events: Path) -> None:
         self.rank = {test: place for place, test in enumerate(tests)}
@@ -71,11 +66,14 @@ class Watch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Keep the tests of the list, in its order; a test named without its parameters stands for all of them."""
+        """Keep the tests of the list, in its order."""
         self.session = session
-        listed = {item: self.rank.get(item.nodeid, self.rank.get(item.nodeid.partition("[")[0])) for item in items}
-        chosen = [item for item, place in listed.items() if place is not None]
-        items[:] = sorted(chosen, key=lambda item: (self.files[item.nodeid.partition("::")[0]], listed[item]))
+        names = {item: (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]) for item in items}
+        listed = {
+            item: min((self.rank[name] for name in names[item] if name in self.rank), default=-1) for item in items
+        }
+        chosen = [item for item, place in listed.items() if place >= 0]
+        items[:] = sorted(chosen, key=lambda item: (self.files[names[item][2]], listed[item]))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file that cannot be imported."""
@@ -107,6 +105,7 @@ class Ending(NamedTuple):
     how: str  # passed, failed, hung, died
     test: str  # in which it did
     ran: int
+    failed: Sequence[str] = ()
 
 
 def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *further: str) -> Ending:
@@ -151,7 +150,7 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *furthe
     started = [detail for what, detail in told if what == "started"]
     failed = [detail for what, detail in told if what == "failed"]
     if failed:
-        return Ending("failed", failed[0], len(started))
+        return Ending("failed", failed[0], len(started), failed)
     if done and any(what == "ended" for what, _ in told):
         return Ending("passed", "", len(started))
     return Ending("died" if done else "hung", started[-1] if started else "import", len(started))
@@ -160,16 +159,14 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *furthe
 class Worker:
     """Tries mutants in a copy of the tree; the libraries are imported once, the package in a fork for each mutant."""
 
-    def __init__(self, tree: Tree, covering: "Covering", home: Path, options: argparse.Namespace) -> None:
-        self.tree, self.covering, self.options, self.copy = tree, covering, options, home / "tree"
-        self.clean: dict[str, bool] = {}  # does a test pass without a mutant
-        self.changes = 0
+    def __init__(self, home: Path) -> None:
+        self.copy, self.changes = home / "tree", 0
         ignored = shutil.ignore_patterns(".git", ".venv", "runs", "build", "dist", "__pycache__")
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(tree.root, self.copy, symlinks=True, ignore=ignored)
+        shutil.copytree(ROOT, self.copy, symlinks=True, ignore=ignored)
         os.nice(5)
         os.chdir(self.copy)
-        sys.path[0] = str(self.copy)
+        sys.path[:] = [str(self.copy), *sys.path[1:], str(Path(__file__).parent)]  # processes of tests import this file
         os.environ |= {"PYTHONPATH": str(self.copy), "OMP_NUM_THREADS": "1", "TMPDIR": str(home / "tmp")}
         os.environ |= {"SELFSENT_CACHE": str(home / "cache")}
         for module in PRELOADED.split():
@@ -183,87 +180,73 @@ class Worker:
         (self.copy / path).write_bytes(content)
         os.utime(self.copy / path, (self.changes, self.changes))
 
-    def play(self, tests: Sequence[str]) -> Ending:
-        """Run tests; in every file the first may have to pay for what the slowest has paid before: the fixtures."""
-        files = {test.partition("::")[0] for test in tests}
-        slowest = sum(max(self.covering.seconds[test] for test in self.covering.tests_of[file]) for file in files)
-        return play(self.copy, tests, self.options.seconds, self.options.seconds + HANGS + 2 * slowest)
-
-    def attempt(self, mutant: Mutant, moved: dict[str, str]) -> dict[str, Any]:
-        """Plant one mutant and run its tests."""
-        start = time.monotonic()
-        place = locate(mutant, self.tree, moved)
+    def attempt(self, mutant: Mutant, tree: Tree, tests: "Tests", seconds: float) -> dict[str, Any]:
+        """Plant one mutant; run the test that noticed it last, then those of its module."""
+        start, ran = time.monotonic(), 0
+        place = None if "gone" in mutant else locate(mutant, tree)
         if place is None:
             return {"outcome": "gone"}
         unit, at, new, found = place
-        covering = self.covering.tests(unit)
-        facts = {"path": unit.path, "function": unit.function, "found": found, "covering": len(covering)}
-        while True:
-            usable = [test for test in covering if self.clean.get(test, True)][: self.options.tests]
-            total, tests = 0.0, list[str]()
-            for test in usable:
-                total += self.covering.seconds[test]
-                if total <= self.options.seconds or not tests:
-                    tests.append(test)
-            if not tests:
-                return {"outcome": "not covered", **facts}
-            self.write(unit.path, self.tree.planted(unit, at, new))
-            ending = self.play(tests)
-            self.write(unit.path, self.tree.source[unit.path])
-            if ending.how != "passed" and ending.test != "import":
-                if ending.test not in self.clean:
-                    self.clean[ending.test] = self.play([ending.test]).how == "passed"
-                if not self.clean[ending.test]:
-                    continue
-            caught = {} if ending.how == "passed" else {"by": ending.test, "how": ending.how}
-            seconds = round(time.monotonic() - start, 1)
-            return {
-                "outcome": "caught" if caught else "missed",
-                **caught,
-                **facts,
-                "ran": ending.ran,
-                "seconds": seconds,
-            }
+        self.write(unit.path, tree.planted(unit, at, new))
+        for chosen in filter(None, (tests.named(mutant.get("by", "")), tests.beside(unit.path))):
+            ending = play(self.copy, chosen, seconds, seconds + HANGS)
+            ran += ending.ran
+            if ending.how != "passed":
+                break
+        self.write(unit.path, tree.source[unit.path])
+        facts = {"path": unit.path, "function": unit.function, "found": found, "ran": ran}
+        caught = {} if ending.how == "passed" else {"by": ending.test, "how": ending.how}
+        took = round(time.monotonic() - start, 1)
+        return {"outcome": "caught" if caught else "missed", **caught, **facts, "seconds": took}
 
 
-def work(number: int, rows: Sequence[Mutant], options: argparse.Namespace, claims: str) -> None:
-    """Try the mutants that no other process has taken."""
-    from mutant_coverage import Covering  # needs pytest-cov, as cover does
+class Tests:
+    """The test files of the tree: what they define, and what they import."""
 
-    tree = Tree(options.tree)
-    worker = Worker(tree, Covering(tree, options.coverage, options.durations), options.work / str(number), options)
-    moved = tomllib.loads(options.moved.read_text()) if options.moved else {}
-    for mutant in rows:
-        try:
-            (Path(claims) / mutant["id"].replace("/", "-")).touch(exist_ok=False)
-        except FileExistsError:
+    def __init__(self) -> None:
+        self.defined: dict[str, list[str]] = {}
+        self.imported: dict[str, set[str]] = {}
+        self.size: dict[str, int] = {}
+        for path in sorted((ROOT / "tests").rglob("test_*.py")):
+            file, names = path.relative_to(ROOT).as_posix(), set()
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                    self.defined.setdefault(node.name, []).append(f"{file}::{node.name}")
+                elif isinstance(node, ast.ImportFrom):
+                    names |= {node.module or "", *(f"{node.module}.{name.name}" for name in node.names)}
+                elif isinstance(node, ast.Import):
+                    names |= {name.name for name in node.names}
+            self.imported[file], self.size[file] = names, path.stat().st_size
+
+    def named(self, test: str) -> list[str]:
+        """Return the tests of a name, wherever they are now."""
+        return self.defined.get(test.rpartition("::")[2].partition("[")[0], [])
+
+    def beside(self, path: str) -> list[str]:
+        """Return the test files of a module: those named after it or importing it, and its room's; small ones first."""
+        module, folders = path.removesuffix(".py").removesuffix("/__init__").replace("/", "."), path.split("/")[1:-1]
+        folder, room = ("/".join(["tests", *parts, ""]) for parts in (folders, folders[:1]))
+        stem = module.rpartition(".")[2]
+        ranks = {
+            file: (stem not in Path(file).name, module not in names, not file.startswith(folder), self.size[file])
+            for file, names in self.imported.items()
+            if module in names or (folders and file.startswith(room))
+        }
+        return sorted(ranks, key=lambda file: ranks[file])
+
+
+def run(options: argparse.Namespace) -> None:
+    """Try the mutants without a result, those first that were caught; with --again also those that were missed."""
+    results, done = options.results.resolve(), read_results(options.results)
+    tree, tests, worker = Tree(ROOT), Tests(), Worker(options.work.resolve())
+    for mutant in sorted(json.loads(LIST.read_text()), key=lambda row: row.get("before", "none")):
+        outcome = done.get(mutant["id"], {}).get("outcome")
+        if not mutant["id"].startswith(options.only) or outcome not in (None, options.again and "missed"):
             continue
-        line = {"id": mutant["id"], **worker.attempt(mutant, moved)}
-        with options.results.open("a", encoding="utf-8") as file:
+        line = {"id": mutant["id"], **worker.attempt(mutant, tree, tests, options.seconds)}
+        with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(f"{line['id']:<28}{line['outcome']:<12}{line.get('by', '')}", flush=True)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Try the mutants without a result; with --again also those that were missed, where tests of them are left."""
-    for name in ("tree", "coverage", "durations", "results", "work"):
-        setattr(options, name, getattr(options, name).resolve())
-    rows = json.loads(options.list.read_text())
-    done = read_results(options.results)
-    left = {name for name, row in done.items() if row["outcome"] == "missed" and row["ran"] < row["covering"]}
-    rows = [row for row in rows if row["id"] not in done or (options.again and row["id"] in left)]
-    with TemporaryDirectory() as claims:
-        context = multiprocessing.get_context("fork")
-        workers = [
-            context.Process(target=work, args=(number, rows, options, claims)) for number in range(options.processes)
-        ]
-        for process in workers:
-            process.start()
-        for process in workers:
-            process.join()
-    if options.json:
-        write_json(options)
-    return int(any(process.exitcode for process in workers))
 
 
 def read_results(path: Path) -> dict[str, dict[str, Any]]:
@@ -272,84 +255,66 @@ def read_results(path: Path) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in map(json.loads, lines)}
 
 
-def write_json(options: argparse.Namespace) -> None:
-    """Write the list with its outcomes, and how it came about."""
-    done = read_results(options.results)
-    kept = ("id", "room", "operator", "path", "function", "line", "old", "new")
-    rows = [{key: row[key] for key in kept} for row in json.loads(options.list.read_text())]
-    rows = [
-        row | {f"now_{key}" if row.get(key, value) != value else key: value for key, value in done[row["id"]].items()}
-        for row in rows
-        if row["id"] in done
-    ]
-    described = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=options.tree, capture_output=True, text=True, check=False
-    )
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    head = {
-        "claim": "which small faults in the code the tests notice",
-        "command": shlex.join(["python", "benchmarks/mutants.py", *sys.argv[1:]]),
-        "commit": described.stdout.strip(),
-        "machine": f"{platform.platform()}, {os.cpu_count()} cores, {names[0].partition(': ')[2] if names else ''}",
-        "versions": {"python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "transformers", "sentence-transformers", "pytest", "coverage")},
+def write(options: argparse.Namespace) -> int:
+    """Write the result; 1 where a mutant is missed that was caught before, or a test fails without one."""
+    done, mutants = read_results(options.results), json.loads(LIST.read_text())
+    caught = sorted({row["by"] for row in done.values() if row.get("by", "import") != "import"})
+    ending = play(Worker(options.work.resolve()).copy, caught, 3600, 3600 + HANGS, "--maxfail=0")
+    if ending.how != "passed":
+        print(f"Without a mutant, too, {ending.how}:", *(ending.failed or [ending.test]), sep="\n")
+        return 1
+    listed = [row | {"now": done[row["id"]]["outcome"]} for row in mutants if row["id"] in done and "before" in row]
+    turns = {f"{then} then, {now} now": 0 for then in ("caught", "missed") for now in ("caught", "gone", "missed")}
+    counts = {room: dict(turns) for room in (*dict.fromkeys(row["room"] for row in listed), "all")}
+    for row in listed:
+        for room in (row["room"], "all"):
+            counts[room][f"{row['before']} then, {row['now']} now"] += 1
+    kept, gone, lost, *missed = counts["all"].values()
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    result = {
+        "title": "Small faults in the code",
+        "claim": f"Of {len(listed)} small faults the tests of {DRAWN} caught {kept + gone + lost}: today's tests catch "
+        f"{kept} of these and miss {lost}, and the code of {gone} is gone.  Of the {sum(missed)} that were missed then "
+        f"they catch {missed[0]}.",
+        "command": "python benchmarks/mutants.py run, then write",
+        "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip(),
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "machine": "2 cores, CPU, beside other work",
+        "versions": {name: version(name) for name in ("torch", "transformers", "sentence-transformers", "pytest")},
         "seeds": [SEED],
-        "limits": {"tests": options.tests, "seconds": options.seconds},
-        "figures": {
-            room: dict(Counter(row["outcome"] for row in rows if room in (row["room"], "all")))
-            for room in ["all", *dict.fromkeys(row["room"] for row in rows)]
-        },
+        "columns": ["room", "faults", *turns],
+        "rows": [[room, *map(str, (sum(row.values()), *row.values()))] for room, row in counts.items()],
+        "notes": [
+            f"At {DRAWN} {len(mutants)} faults were drawn, of which {len(listed)} were planted there.",
+            "The rooms are those of the draw.  Code that was moved has the fault where it is now.",
+            *(f"Gone now: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
+            *(
+                f"{row['now'].title()} now: `{row['old']}` to `{row['new']}` in `{row['statement']}`: {row['why']}."
+                for row in listed
+                if row["now"] != "gone" and "why" in row
+            ),
+        ],
     }
-    lines = ",\n  ".join(json.dumps(row) for row in rows)
-    options.json.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "mutants": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-
-
-def compare(before: Path, after: Path) -> int:
-    """Print what became of the mutants; 1 where one was caught and is now missed."""
-    was, now = ({row["id"]: row for row in json.loads(path.read_text())["mutants"]} for path in (before, after))
-    turns = Counter((was[name]["outcome"], now[name]["outcome"]) for name in was if name in now)
-    for (old, new), count in sorted(turns.items()):
-        print(f"{old:<12} -> {new:<12} {count:>4}")
-    lost = [name for name in was if was[name]["outcome"] == "caught" and now.get(name, {}).get("outcome") != "caught"]
-    for name in lost:
-        row = was[name]
-        end = now.get(name, {}).get("outcome", "not run")
-        print(f"{name}: {end}; {row['path']} {row['function']}: {row['old']} -> {row['new']}; caught by {row['by']}")
-    return int(any(now.get(name, {}).get("outcome") != "gone" for name in lost))
+    content = json.dumps(result, indent=1, ensure_ascii=False)
+    (ROOT / "results" / "planted-mutants.json").write_text(content + "\n", encoding="utf-8")
+    lines = (row | {"by": done[row["id"]]["by"]} if "by" in done.get(row["id"], ()) else row for row in mutants)
+    LIST.write_text("[\n " + ",\n ".join(map(json.dumps, lines)) + "\n]\n", encoding="utf-8")
+    return int(lost > 0)
 
 
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["make", "cover", "run", "compare"])
-    parser.add_argument("files", nargs="*", type=Path, help="of compare: two files of --json, the earlier first")
-    parser.add_argument("--tree", type=Path, default=Path(), help="a checkout")
-    parser.add_argument("--list", type=Path, default=LIST, help="the mutants, written by make")
-    parser.add_argument("--coverage", type=Path, default=Path("mutants.coverage"), help="written by cover")
-    parser.add_argument("--durations", type=Path, default=Path("mutants.xml"), help="written by cover")
-    parser.add_argument("--moved", type=Path, help='TOML: "old path" = "new path", or "path::function" for both')
-    parser.add_argument(
-        "--results", type=Path, default=Path("mutants.jsonl"), help="a line for each mutant that was run"
-    )
-    parser.add_argument("--json", type=Path, help="results with the list, and how they came about")
-    parser.add_argument("--work", type=Path, default=Path("/tmp/mutants-work"), help="folder of the copies")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--tests", type=int, default=40, help="that are run for a mutant, at most")
+    parser.add_argument("command", choices=["run", "write"])
+    parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"), help="a line for each that was tried")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/mutants-work"), help="folder of the copy")
+    parser.add_argument("--only", default="", help="mutants whose names begin so")
     parser.add_argument("--seconds", type=float, default=60, help="of tests for a mutant, at most")
-    parser.add_argument("--again", action="store_true", help="with higher limits: run those again that were missed")
+    parser.add_argument("--again", action="store_true", help="run those again that were missed")
     options = parser.parse_args()
-    if options.command == "make":
-        rows = ",\n ".join(json.dumps(row) for row in make(Tree(options.tree.resolve())))
-        options.list.write_text(f"[\n {rows}\n]\n", encoding="utf-8")
-    elif options.command == "cover":
-        from mutant_coverage import cover
-
-        tree, database, durations = map(Path.resolve, (options.tree, options.coverage, options.durations))
-        return cover(tree, database, durations, options.processes)
-    elif options.command == "run":
-        return run(options)
-    else:
-        return compare(*options.files)
+    if options.command == "write":
+        return write(options)
+    run(options)
     return 0
 
 

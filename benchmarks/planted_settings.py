@@ -16,7 +16,6 @@ import subprocess
 import time
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 import mutants
 
@@ -81,7 +80,7 @@ def main() -> None:
     held = {room: contracts(room) for room in dict.fromkeys(ROOMS.values())}
     walked = sorted(setting for tests, _ in held.values() for setting in tests)
     json_file = arguments.json and arguments.json.resolve()
-    worker = mutants.Worker(SimpleNamespace(root=ROOT), None, arguments.work.resolve(), SimpleNamespace())
+    worker = mutants.Worker(arguments.work.resolve())
     known = json.loads(json_file.read_text(encoding="utf-8"))["rows"] if json_file and json_file.exists() else []
     rows = [row for row in known if row[2] == "caught"]  # goes on where it was stopped
     for setting, name, old, new in faults:

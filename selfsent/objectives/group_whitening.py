@@ -71,7 +71,7 @@ def whitening_matrix(
 
 
 @full_precision
-def inverse_square_root(covariance: Float[Tensor, "*G w w"], eps: float = 0.0) -> Float[Tensor, "*G w w"]:
+def inverse_square_root(covariance: Float[Tensor, "*G w w"], eps: float) -> Float[Tensor, "*G w w"]:
     """Return the symmetric (covariance + eps I)^(-1/2) of positive semi-definite matrices, differentiably.
 
     Width 2 has a closed form: with s = sqrt(det M) and t = sqrt(tr M + 2 s), M^(-1/2) = adj(M + s I) / (s

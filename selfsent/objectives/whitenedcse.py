@@ -217,9 +217,7 @@ class BatchWhitening(nn.Module):
     mean: Tensor
     covariance: Tensor
 
-    def __init__(
-        self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5, form: Literal["zca", "pca"] = "zca"
-    ) -> None:
+    def __init__(self, dim: int, *, momentum: float, eps: float, form: Literal["zca", "pca"]) -> None:
         super().__init__()
         self.momentum, self.eps, self.form = momentum, eps, form
         self.register_buffer("mean", torch.zeros(dim))

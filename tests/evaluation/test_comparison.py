@@ -6,7 +6,7 @@ from scipy import stats
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
-from selfsent.evaluation.comparison import average_seeds, compare_results, compare_scores, compare_settings
+from selfsent.evaluation.comparison import average_seeds, compare_results, compare_scores, compare_settings, decision_of
 from selfsent.evaluation.score import Results, Score
 from selfsent.evaluation.suite import read_suite
 
@@ -36,6 +36,10 @@ def test_two_models_are_decided_by_the_percentiles_of_their_paired_replicates(sh
     assert (compared.low, compared.high) == pytest.approx((low, high))
     assert compared.above == np.mean(ROWS + shift > 0)
     assert (compared.decision, compared.n, compared.seeds, compared.reason) == (decision, 9, 1, "")
+
+
+def test_an_interval_that_ends_at_zero_decides_nothing():
+    assert [decision_of(-1, 0), decision_of(0, 1), decision_of(0, 0)] == ["cannot tell"] * 3
 
 
 def test_a_model_does_not_differ_from_itself():

@@ -166,6 +166,16 @@ def test_whitespace_spans_never_begin_or_end_inside_a_word(encoder):
     assert all(set(encoder.tokenizer.decode(anchor[1:-1]).split()) <= set(words) for anchor in anchors)
 
 
+@pytest.mark.parametrize("unit", ["wordpiece", "whitespace"])
+def test_a_span_leaves_room_for_the_special_tokens_and_takes_none_from_the_document(encoder, monkeypatch, unit):
+    objective = make(encoder, **SMALL, span_unit=unit)
+    document = encoder.tokenizer("cat dog " * 30)["input_ids"]  # words of one piece
+    monkeypatch.setattr(objective, "spans", lambda length, draw: [((0, length), [(length - 5, length)])])
+    views = objective.views(Examples([document], None, np.random.default_rng))
+    assert views["anchor"] == [[*document[:19], document[-1]]]
+    assert views["positive"] == [[document[0], *document[-6:]]]
+
+
 def test_anchors_on_the_grid_start_where_their_blocks_do():
     draw = np.random.default_rng(0)
     starts = [start for _ in range(100) for start, _ in draw_anchors(2048, 2, 32, 512, draw, on_grid=True)]

@@ -72,13 +72,12 @@ def test_every_text_has_its_turn_where_a_last_batch_is_left_out(bucketed):
 
 
 def test_a_batch_that_copies_left_too_small_is_filled_from_larger_ones():
-    keys = np.r_[np.zeros(100), np.arange(1, 823)].astype(np.uint64)  # 922 rows: the last batch has 26 places
+    keys = np.r_[np.arange(1, 129), np.zeros(26)].astype(np.uint64)  # the longest 26, the whole last batch, are copies
     for seed in range(8):
-        batches = Batches(np.full(922, 9), keys, 64, seed=seed)
-        for step in range(5 * batches.steps_per_epoch):
-            rows = batches(step)
-            assert len(rows) >= 2
-            assert len({*keys[rows].tolist()}) == len(rows)
+        batches = Batches(np.repeat([5, 9], [128, 26]), keys, 64, seed=seed, fewest=8)
+        every = epoch(batches)
+        assert (min(map(len, every)), sum(map(len, every))) == (8, 128 + 3)  # not more than it needs; a copy a batch
+        assert all(len({*keys[rows].tolist()}) == len(rows) for rows in every)
 
 
 def test_where_last_batches_are_left_out_copies_may_still_leave_smaller_ones():

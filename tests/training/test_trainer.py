@@ -51,10 +51,11 @@ class Watch(Progress):
     """Remembers what it is told, and raises Ctrl-C after a step if asked to."""
 
     def __init__(self, interrupt_at=None):
-        self.losses, self.said, self.scores, self.interrupt_at = [], [], [], interrupt_at
+        self.losses, self.texts, self.said, self.scores, self.interrupt_at = [], [], [], [], interrupt_at
 
     def step(self, step, texts, terms):
         self.losses.append(sum(terms.values()))
+        self.texts.append(texts)
         if step == self.interrupt_at:
             import signal
 
@@ -133,6 +134,20 @@ def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(me
             for name in ("whole", f"stopped-{step}")
         ]
         assert lines[0] == lines[1]
+
+
+def test_what_a_killed_run_had_logged_behind_its_checkpoint_is_logged_once(bert, tmp_path):
+    class Kill(Watch):
+        def step(self, step, texts, terms):
+            if step == 8:  # its checkpoint is that of step 6, its log goes to 7
+                raise KeyboardInterrupt
+
+    fit(bert, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(bert, tmp_path / "killed", watch=Kill())
+    fit(bert, tmp_path / "killed", resume=True)
+    whole, killed = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "killed"))
+    assert [json.loads(line).get("step") for line in killed] == [json.loads(line).get("step") for line in whole]
 
 
 def test_evaluating_more_often_does_not_change_what_is_learned(bert, tmp_path):
@@ -241,7 +256,9 @@ def test_a_score_that_does_not_exist_stops_the_run_before_its_first_step(bert, t
 def test_accumulation_is_refused_for_a_loss_within_the_batch_unless_allowed(bert, tmp_path):
     with pytest.raises(UserError, match="no more negatives than one batch has"):
         fit(bert, tmp_path / "refused", accumulation=2)
-    _, _, outcome = fit(bert, tmp_path / "allowed", accumulation=2, allow_accumulation=True, steps=2)
+    watch, allowed = Watch(), {"accumulation": 2, "allow_accumulation": True}
+    _, _, outcome = fit(bert, tmp_path / "allowed", **allowed, steps=2, watch=watch)
+    assert watch.texts == [8, 8]  # of two batches of 4
     assert outcome.steps == 2
 
 

@@ -128,7 +128,7 @@ def score_vectors(
     return Results(scores=scores, fingerprint=tests.fingerprint)
 
 
-def score_bm25(tests: DocumentTests, *, resamples: int = 1000, seed: int = 0) -> Results:
+def score_bm25(tests: DocumentTests, *, resamples: int, seed: int = 0) -> Results:
     """Score BM25, which has no vectors: no nearness, and no geometry."""
     scores = _score_tests(tests, "BM25", lambda test: test.bm25, None, resamples, seed)
     return Results(scores=scores, fingerprint=tests.fingerprint)

@@ -75,6 +75,7 @@ def test_the_task_needs_no_data_folder_and_reports_points_with_intervals(encode)
     # Of a share p of 100 queries: p +- 1.96 sqrt(p (1 - p) / 100).
     half = 196 * np.sqrt(recall.value / 100 * (1 - recall.value / 100) / 100)
     assert (recall.high - recall.low) / 2 == pytest.approx(half, rel=0.3)
+    assert results.get("retrieval", "uniformity").low is None  # of all texts at once
 
 
 def test_unequal_and_too_short_lists_are_refused():

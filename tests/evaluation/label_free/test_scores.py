@@ -121,6 +121,14 @@ def test_reciprocal_ranks_are_those_of_retrieval_and_areas_those_of_scikit_learn
         assert clear.get(test.name, "auc").value == pytest.approx(100 * expected, abs=1e-6)
 
 
+def test_alignment_is_that_of_queries_and_answers_but_for_perturbed_ones(tests, clear):
+    related = [test for test in tests.retrieval if test.name in ("title", "summary", "halves", "neighbours")]
+    sides = ([text for test in related for text in getattr(test, side)] for side in ("queries", "passages"))
+    gaps = np.subtract(*(unit(bag(noise=1.0)(texts)) for texts in sides))
+    assert len(related) < len(tests.retrieval)
+    assert clear.get("geometry", "alignment").value == pytest.approx((gaps**2).sum(axis=1).mean())
+
+
 def test_nearness_is_spearmans_correlation(tests, clear):
     graded, encode = tests.nearness, bag(noise=1.0)
     left, right = unit(encode(graded.queries)), unit(encode(graded.passages))

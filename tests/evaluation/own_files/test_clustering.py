@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
 from selfsent.errors import DataError
@@ -33,6 +34,15 @@ def test_clusters_that_are_the_classes_score_100_and_noise_near_0():
     noise = task.score(np.random.default_rng(0).normal(size=(90, 3)), resamples=50, seed=0)[0]
     assert noise.value < 15
     assert noise.low < noise.value < noise.high
+
+
+def test_the_score_is_that_of_mteb_s_k_means():
+    rng = np.random.default_rng(0)
+    classes, rows = rng.integers(9, size=1200), rng.normal(size=(1200, 4))
+    task = Clustering(name="own", documents=[f"t{i}" for i in range(1200)], labels=[*map(str, classes)])
+    starts = [MiniBatchKMeans(9, batch_size=500, n_init="auto", random_state=start) for start in range(task.starts)]
+    expected = [100 * v_measure_score(classes, start.fit_predict(rows)) for start in starts]
+    assert task.score(rows, resamples=2, seed=0)[0].value == pytest.approx(np.mean(expected))
 
 
 def test_two_models_meet_the_same_resamples():

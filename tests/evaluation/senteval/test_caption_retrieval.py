@@ -122,6 +122,7 @@ def test_images_are_ranked_in_parts_of_a_thousand(monkeypatch):
     torch.manual_seed(0)
     model = caption_retrieval.Projections(4, 5)
     images, texts = torch.randn(30, 4), torch.randn(150, 5)
+    assert caption_retrieval.PART == 1000
     monkeypatch.setattr(caption_retrieval, "PART", 10)
     parts = [caption_retrieval.recalls(model, images[i : i + 10], texts[5 * i : 5 * i + 50]) for i in (0, 10, 20)]
     np.testing.assert_array_equal(caption_retrieval.recalls(model, images, texts), np.concatenate(parts))
