@@ -24,14 +24,13 @@ from selfsent.text import clean
 from selfsent.text.stems import stems
 
 AXES = 128
-LENGTH = 0.7  # of the further part of a text, where the other has 1
 _CONTINUED = "##"  # before a token that does not begin a word
 
 
 def add_latent_axes(
     encoder: SentenceTransformer, texts: Sequence[str], language: str, *, axes: int = AXES, seed: int = 42
 ) -> SentenceTransformer:
-    """Return static vectors with further columns; the mean rows of texts have lengths of 1 and ``LENGTH``, on average.
+    """Return static vectors with further columns; the mean rows of the texts are as long in both parts, on average.
 
     Args:
         axes: of the text, at most: one of fewer directions has fewer.
@@ -47,10 +46,7 @@ def add_latent_axes(
     counts = count_tokens(static.tokenizer, texts, len(own))
     further = latent_table(counts, stem_groups(static.tokenizer, len(own), language), axes, seed)
     means = sparse.csr_array(counts / np.maximum(counts.sum(axis=1), 1)[:, None])
-    scaled = [
-        part * (length / max(float(np.linalg.norm(means @ part, axis=1).mean()), 1e-12))
-        for part, length in ((own, 1.0), (further, LENGTH))
-    ]
+    scaled = [part / max(float(np.linalg.norm(means @ part, axis=1).mean()), 1e-12) for part in (own, further)]
     joined = torch.from_numpy(np.hstack(scaled).astype(np.float32))
     return SentenceTransformer(modules=[StaticEmbedding(static.tokenizer, embedding_weights=joined)], device="cpu")
 
