@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -32,6 +33,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.search_settings import WORDS
+from selfsent.evaluation.label_free.scores import SCORE
 from selfsent.evaluation.score import Results
 from selfsent.progress import Progress
 from selfsent.searching.index import Index
@@ -43,7 +45,7 @@ from selfsent.searching.settings import IndexConfig
 from selfsent.searching.writer import new_facts
 from selfsent.selection import fit as fitting
 from selfsent.selection.choose import Choice
-from selfsent.selection.held_out_tests import figure
+from selfsent.selection.held_out_tests import difference, figure
 from selfsent.selection.judging import BM25
 from selfsent.selection.scoreboard import Candidate, Scoreboard, short_name
 from selfsent.selection.search_scores import MEANING, MRR
@@ -180,6 +182,7 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
             {"mode": facts["mode"], "words": facts["words"], "feedback": facts["feedback"]},
             facts["scale"],
         )
+    _save_found(out.with_suffix(".npz"), collection, {each.name: vectors_of(each) for each in board.candidates})
     judged: dict[str, dict[str, float]] = {}
     base_vectors = vectors_of(choice.base)
     for way in collection.texts:
@@ -199,10 +202,27 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
         "own": {each.name: _own(each) for each in board.candidates}
         | {BM25: _own(board.vectors.tests["dev"].score_words())},
         "gate": vars(board.search_gate),
+        "decided": [
+            (one.name, other.name, difference(one.scores["dev"], other.scores["dev"], SCORE).decision)
+            for one, other in combinations(board.candidates, 2)
+        ],
     }
     if given.open:
         row["opened"] = _opened(collection, out / fitting.MODEL)
     return row
+
+
+def _save_found(path: Path, collection: Collection, vectors: Mapping[str, np.ndarray]) -> None:
+    """Write which documents every candidate finds first, and their cosines, for ``predictors.py``: Q x 100."""
+    documents = [text.opening or text.passages[0] for text in collection.texts["document"]]
+    places = collection.rows([*collection.queries.values()]), collection.rows(documents)
+    found = {}
+    for name, of_texts in vectors.items():
+        asked, stored = (unit(of_texts[rows]) for rows in places)
+        cosines = asked @ stored.T
+        first = np.argsort(-cosines, axis=1, kind="stable")[:, :100]
+        found |= {f"{name}|rows": first, f"{name}|cosines": np.take_along_axis(cosines, first, axis=1)}
+    np.savez_compressed(path, **found)
 
 
 def _embed(encoder: SentenceTransformer, collection: Collection) -> np.ndarray:

@@ -9,7 +9,7 @@ from selfsent.selection.candidates.averaged_weights import add_average, add_inte
 from selfsent.selection.candidates.bases import add_bases, train_bases
 from selfsent.selection.candidates.neighbour_maps import add_neighbour_map
 from selfsent.selection.candidates.pairs import add_pair
-from selfsent.selection.candidates.static_vectors import add_static_vectors
+from selfsent.selection.candidates.static_vectors import add_latent_vectors, add_static_vectors
 from selfsent.selection.candidates.whitened import add_partly_whitened
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import STATIC_BASE
@@ -56,4 +56,5 @@ def _make_for_search(work: Workspace) -> None:
         for way, add in ways:
             if work.wants(way):
                 add(work)
+    add_latent_vectors(work)
     add_pair(work)

@@ -1,19 +1,29 @@
-"""Static vectors: counted in the text, joined with the general ones that ship, and trained on the pairs of the text."""
+"""Static vectors: counted in the text, joined with the general ones that ship, and trained on the pairs of the text.
 
+Beside a base stand the best of them with axes of latent semantic analysis (decision 0034).
+"""
+
+import json
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from selfsent.config import SEEDS
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.save import save_encoder
 from selfsent.progress import Prefixed
 from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import STATIC_BASE, Candidate
 from selfsent.storage import atomic
 from selfsent.word_vectors.joined import build_joined_vectors
+from selfsent.word_vectors.latent_axes import add_latent_axes
 
 STATIC = "static vectors of your text"
 UNTRAINED = f"{STATIC}, untrained"
-FOLDER, _COUNTED = "static-vectors", "counted"
+LATENT = ", with latent axes"
+FOLDER, _COUNTED, _LATENT = "static-vectors", "counted", "latent"
+_READ = 50_000  # texts behind the latent axes, at most
 
 
 def add_static_vectors(work: Workspace) -> None:
@@ -60,3 +70,23 @@ def train_static_vectors(work: Workspace, name: str, seed: int) -> tuple[Path, f
             seed=seed % (SEEDS + 1),  # behind the largest one it begins again at 0
         )
     return trained, work.budget.seconds(slug)
+
+
+def add_latent_vectors(work: Workspace) -> None:
+    """Add the best static vectors with latent semantic axes of the text."""
+    source = work.board.best(attrgetter("is_static"))
+    if source is None:
+        return
+    folder, slug = work.folder / FOLDER / _LATENT, f"{FOLDER}-{_LATENT}"
+    with work.budget.timed(slug):
+        if not atomic.cached(folder):
+            with work.text.texts.open(encoding="utf-8") as file:
+                texts = [json.loads(line)["text"] for line in file]
+            texts, language = texts[:: -(-len(texts) // _READ)], work.config.corpus.language
+            wider = add_latent_axes(source.open(), texts, language, seed=work.config.seed)
+            with atomic.build_folder(folder) as scratch:
+                save_encoder(wider, scratch)
+    name, how = f"{source.name}{LATENT}", "the same, with latent semantic analysis of this text"
+    seconds = source.seconds + work.budget.seconds(slug)
+    opened = partial(load_encoder, folder)
+    work.board.add(replace(source, name=name, how=how, open=opened, seconds=seconds, parts=(), derive=None, scores={}))

@@ -8,7 +8,7 @@ from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.pairs import add_pair
 from selfsent.selection.gates import SearchGate
 
-LAST = ["add_average", "add_interpolated", "add_partly_whitened", "add_pair"]
+LAST = ["add_average", "add_interpolated", "add_partly_whitened", "add_latent_vectors", "add_pair"]
 ABROAD = {"words": 50.0, "base": 40.0, "meaning": 5.0}
 
 
@@ -24,7 +24,7 @@ def taken(monkeypatch):
 @pytest.mark.parametrize(
     ("gate", "ways"),
     [
-        (SearchGate(**ABROAD, weak=False), ["add_static_vectors", "add_pair"]),
+        (SearchGate(**ABROAD, weak=False), ["add_static_vectors", "add_latent_vectors", "add_pair"]),
         (SearchGate(**ABROAD, weak=True), ["add_static_vectors", "train_bases", *LAST]),
         (SearchGate(words=30.0, base=60.0, meaning=40.0, weak=False), []),  # at home in the text
     ],
@@ -51,7 +51,7 @@ def test_of_single_lines_a_weak_base_learns_alone(workspace, taken, static, trai
     [
         ("grouping", "documents", ["add_neighbour_map"]),
         ("grouping", "lines", ["add_neighbour_map"]),
-        ("search", "documents", ["add_static_vectors", "add_pair"]),
+        ("search", "documents", ["add_static_vectors", "add_latent_vectors", "add_pair"]),
         ("search", "lines", ["train_bases", "add_interpolated"]),
     ],
 )
@@ -79,3 +79,14 @@ def test_a_pair_is_of_the_best_of_both_kinds_with_the_weights_of_the_gate(worksp
     assert [pair.name for pair in pairs] == ["better beside static vectors of your text"] * (weights is not None)
     assert all(f"pair of encoders, {weights}: " in pair.how for pair in pairs)
     assert all("better and static 58.0" in pair.how for pair in pairs)
+
+
+def test_static_vectors_with_latent_axes_stand_in_a_pair_whatever_the_tests_say_of_them(workspace, base):
+    """People find more with them there, which a test of shared words need not see (decision 0034)."""
+    static = [
+        candidate(f"static{how}", value, is_transformer=False, is_static=True)
+        for how, value in (("", 58.0), (", with latent axes", 40.0))
+    ]
+    work = workspace(base(), *static, kind="documents", gate=SearchGate(**ABROAD, weak=False))
+    add_pair(work)
+    assert work.board.candidates[-1].how.endswith("base and static, with latent axes")
