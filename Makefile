@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
 
+# Container images set it, and then every process compiles torch and all others from their sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install dev demo picture serve-demo settings check docs test wheel-test
 
 # torch first: on Linux the plain package brings several gigabytes of CUDA. Without an NVIDIA GPU its CPU build is
