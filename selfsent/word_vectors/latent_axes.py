@@ -24,6 +24,7 @@ from selfsent.text import clean
 from selfsent.text.stems import stems
 
 AXES = 128
+_NO_DIRECTION = 1e-5  # of the largest singular value: axes below it are arbitrary
 _CONTINUED = "##"  # before a token that does not begin a word
 
 
@@ -67,7 +68,10 @@ def latent_table(
     idf = np.log1p((table.shape[0] - frequency + 0.5) / (frequency + 0.5))
     table.data = (1 + np.log(table.data)) * idf[table.indices]
     table.data /= np.repeat(np.sqrt(table.power(2).sum(axis=1)), np.diff(table.indptr))
-    right = randomized_svd(sparse.csr_matrix(table), min(axes, *table.shape), random_state=seed)[2]
+    if not table.nnz:  # no word that is no stop word
+        return np.zeros((groups.shape[0], 0), np.float32)
+    _, values, right = randomized_svd(sparse.csr_matrix(table), min(axes, *table.shape), random_state=seed)
+    right = right[values > _NO_DIRECTION * values[0]]
     rows: Float[np.ndarray, "V K"] = (groups @ (idf[:, None] ** 2 * right.T)).astype(np.float32)
     return rows
 

@@ -80,8 +80,13 @@ def test_both_parts_of_a_mean_text_have_the_same_length_and_what_was_there_keeps
     np.testing.assert_allclose(after[:, :5], factor * before, rtol=1e-4, atol=1e-6)
 
 
-def test_a_text_of_few_directions_has_few_axes(encoder):
-    assert add_latent_axes(encoder, TEXTS[:2], "en").get_embedding_dimension() == 5 + 2
+@pytest.mark.parametrize(("texts", "axes"), [(TEXTS[:2], 2), ([*TEXTS[:2]] * 9, 2), (["the, the", "the"], 0)], ids=str)
+def test_a_text_has_no_more_axes_than_directions(encoder, texts, axes):
+    wider = add_latent_axes(encoder, texts, "en")
+    assert wider.get_embedding_dimension() == 5 + axes
+    assert wider[0].embedding.weight.isfinite().all()
+    unseen = wider[0].embedding.weight[PIECES.index("oven"), 5:]
+    assert not unseen.any()
 
 
 def test_an_encoder_with_layers_is_refused(bert):
