@@ -6,7 +6,7 @@ import numpy as np
 
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.quantize import unit
-from selfsent.selection.candidates.static_vectors import LATENT, STATIC
+from selfsent.selection.candidates.static_vectors import STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import Candidate
 
@@ -14,8 +14,7 @@ from selfsent.selection.scoreboard import Candidate
 def add_pair(work: Workspace) -> None:
     """Add the pair, with the weights that the gate of search says; none where it says that the base is at home."""
     board = work.board
-    first = board.best(attrgetter("is_transformer"))
-    second = board.best(lambda each: LATENT in each.name) or board.best(attrgetter("is_static"))
+    first, second = board.best(attrgetter("is_transformer")), board.best(attrgetter("is_static"))
     if first is None or second is None:
         return
     gate = board.search_gate

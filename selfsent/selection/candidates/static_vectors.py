@@ -1,6 +1,6 @@
 """Static vectors: counted in the text, joined with the general ones that ship, and trained on the pairs of the text.
 
-Beside a base stand the best of them with axes of latent semantic analysis (decision 0034).
+The best of them are tried again with axes of latent semantic analysis beside them (decision 0034).
 """
 
 import json

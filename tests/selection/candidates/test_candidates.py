@@ -79,14 +79,3 @@ def test_a_pair_is_of_the_best_of_both_kinds_with_the_weights_of_the_gate(worksp
     assert [pair.name for pair in pairs] == ["better beside static vectors of your text"] * (weights is not None)
     assert all(f"pair of encoders, {weights}: " in pair.how for pair in pairs)
     assert all("better and static 58.0" in pair.how for pair in pairs)
-
-
-def test_static_vectors_with_latent_axes_stand_in_a_pair_whatever_the_tests_say_of_them(workspace, base):
-    """People find more with them there, which a test of shared words need not see (decision 0034)."""
-    static = [
-        candidate(f"static{how}", value, is_transformer=False, is_static=True)
-        for how, value in (("", 58.0), (", with latent axes", 40.0))
-    ]
-    work = workspace(base(), *static, kind="documents", gate=SearchGate(**ABROAD, weak=False))
-    add_pair(work)
-    assert work.board.candidates[-1].how.endswith("base and static, with latent axes")
