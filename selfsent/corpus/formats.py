@@ -81,7 +81,7 @@ class OpenFile:
             self.line += begins
             if self.line == 1 and piece == codecs.BOM_UTF8:  # an empty file
                 return
-            if any(mark in piece for mark in _ISO_2022):
+            if b"\x1b" in piece and any(mark in piece for mark in _ISO_2022):
                 raise CorpusError(f"{self} is ISO-2022, as old mail of East Asia: {_SAID}")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
                 raise CorpusError(f"{self} is not text but binary, or in an unknown encoding: {_SAID}, or give {KNOWN}")
