@@ -25,6 +25,7 @@ from selfsent.text.stems import stems
 
 AXES = 128
 _NO_DIRECTION = 1e-5  # of the largest singular value: axes below it are arbitrary
+_BATCH = 1024  # texts
 _CONTINUED = "##"  # before a token that does not begin a word
 
 
@@ -78,11 +79,14 @@ def latent_table(
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], vocabulary: int) -> sparse.csr_array:
     """Count the tokens of texts: N x V."""
-    read = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    ids, starts = flattened([text.ids for text in read])
-    counts = sparse.csr_array((np.ones(len(ids)), ids, [*starts, len(ids)]), shape=(len(texts), vocabulary))
-    counts.sum_duplicates()
-    return counts
+    counts = []
+    for first in range(0, len(texts), _BATCH):  # what the tokenizer says of a token is some hundred bytes
+        read = tokenizer.encode_batch_fast(list(texts[first : first + _BATCH]), add_special_tokens=False)
+        ids, starts = flattened([text.ids for text in read])
+        shape = len(read), vocabulary
+        counts.append(sparse.csr_array((np.ones(len(ids), np.float32), ids, [*starts, len(ids)]), shape=shape))
+        counts[-1].sum_duplicates()
+    return sparse.csr_array(sparse.vstack(counts))
 
 
 def stem_groups(tokenizer: Tokenizer, vocabulary: int, language: str) -> sparse.csr_array:

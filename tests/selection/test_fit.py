@@ -147,6 +147,7 @@ def test_the_rows_are_bases_the_best_static_vectors_the_pair_and_word_matching(w
         "static vectors of your text, averaged",
     }
     assert static < scored
+    assert sum(name.endswith(", with latent axes") for name in scored) == 1
     assert len(static & rows.keys()) <= 1
     assert [row["name"] for row in result.rows if row["note"] == "kept"] == [result.kept]
     assert len(result.rows) <= 12

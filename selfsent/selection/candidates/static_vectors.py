@@ -21,7 +21,6 @@ from selfsent.word_vectors.latent_axes import add_latent_axes
 
 STATIC = "static vectors of your text"
 UNTRAINED = f"{STATIC}, untrained"
-LATENT = ", with latent axes"
 FOLDER, _COUNTED, _LATENT = "static-vectors", "counted", "latent"
 _READ = 50_000  # texts behind the latent axes, at most
 
@@ -82,11 +81,12 @@ def add_latent_vectors(work: Workspace) -> None:
         if not atomic.cached(folder):
             with work.text.texts.open(encoding="utf-8") as file:
                 texts = [json.loads(line)["text"] for line in file]
+            work.progress.say(f"{source.name}: latent semantic analysis of the text")
             texts, language = texts[:: -(-len(texts) // _READ)], work.config.corpus.language
             wider = add_latent_axes(source.open(), texts, language, seed=work.config.seed)
             with atomic.build_folder(folder) as scratch:
                 save_encoder(wider, scratch)
-    name, how = f"{source.name}{LATENT}", "the same, with latent semantic analysis of this text"
+    name, how = f"{source.name}, with latent axes", "the same, with latent semantic analysis of this text"
     seconds = source.seconds + work.budget.seconds(slug)
     opened = partial(load_encoder, folder)
     work.board.add(replace(source, name=name, how=how, open=opened, seconds=seconds, parts=(), derive=None, scores={}))
