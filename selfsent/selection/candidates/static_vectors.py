@@ -86,7 +86,7 @@ def add_latent_vectors(work: Workspace) -> None:
             wider = add_latent_axes(source.open(), texts, language, seed=work.config.seed)
             with atomic.build_folder(folder) as scratch:
                 save_encoder(wider, scratch)
-    name, how = f"{source.name}, with latent axes", "the same, with latent semantic analysis of this text"
+    name, how = f"{source.name}, with latent axes", f"{source.how}, with latent semantic analysis of this text"
     seconds = source.seconds + work.budget.seconds(slug)
     opened = partial(load_encoder, folder)
     work.board.add(replace(source, name=name, how=how, open=opened, seconds=seconds, parts=(), derive=None, scores={}))
