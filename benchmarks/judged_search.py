@@ -94,9 +94,13 @@ class Collection:
 
     def judge(self, rankings: Mapping[str, Sequence[str]]) -> float:
         """Return the mean nDCG@10 of the documents found for each query."""
+        return round(float(self.per_query(rankings).mean()), 2)
+
+    def per_query(self, rankings: Mapping[str, Sequence[str]]) -> np.ndarray:
+        """Return nDCG@10 of each query, in percent."""
         run = {query: {name: -float(place) for place, name in enumerate(names)} for query, names in rankings.items()}
-        values = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], self.relevant, run)
-        return round(100 * float(values[ir_measures.nDCG @ 10]), 2)
+        found = {each.query_id: each.value for each in ir_measures.nDCG(cutoff=10).iter_calc(self.relevant, run)}
+        return 100 * np.array([found.get(query, 0.0) for query in self.queries])
 
 
 class Reader:

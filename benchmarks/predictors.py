@@ -12,7 +12,8 @@ fused     the part of the first ten that is among those of all systems fused (Nu
 alone     the part of the first ten that no other system finds, the fewer the better (Spoerri 2007)
 spread    standard deviation of the first hundred cosines over their mean (Shtok et al. 2012)
 
-Then the pairs of candidates of one base that the tests decide, by 95 % intervals: right, wrong or cannot tell.
+Then the pairs of candidates of one base that the tests decide, by 95 % intervals: right or wrong by the sign of the
+difference that people see, however small, surely so where its interval over the queries excludes zero, or cannot tell.
 """
 
 import argparse
@@ -29,30 +30,36 @@ from scipy.stats import rankdata, spearmanr
 from selfsent.selection.search_scores import MEANING, MRR
 
 DRAWS, SHARE = 50, 0.1  # of the pool
+VERDICTS = ("surely right", "right", "surely wrong", "wrong", "cannot tell")
 UNJUDGED = ("pool", "fused", "alone", "spread")
 
 
 class Systems:
     """What every candidate of every base finds in a collection."""
 
-    def __init__(self, out: Path, collection: str) -> None:
+    def __init__(self, out: Path, collection: Collection) -> None:
         self.people: dict[str, float] = {}
         self.own: dict[str, tuple[float, float]] = {}
         self.first: dict[str, np.ndarray] = {}
         self.cosines: dict[str, np.ndarray] = {}
         self.decided: Counter[str] = Counter()
-        for path in sorted(out.glob(f"{collection}-*.npz")):
+        for path in sorted(out.glob(f"{collection.name}-*.npz")):
             row, found = json.loads(path.with_suffix(".json").read_text()), np.load(path)
-            judged = row["judged"]["document"]
+            judged, queries = row["judged"]["document"], {}
             for name in {key.rpartition("|")[0] for key in found}:
                 system = name if name == row["base"] else f"{name}, from {row['base']}"
                 self.people[system], self.own[system] = judged[name], (row["own"][name][MRR], row["own"][name][MEANING])
                 self.first[system], self.cosines[system] = found[f"{name}|rows"], found[f"{name}|cosines"]
+                tens = [[collection.names[document] for document in each[:10]] for each in found[f"{name}|rows"]]
+                queries[name] = collection.per_query(dict(zip(collection.queries, tens, strict=True)))
             for one, other, decision in row["decided"]:
-                better = {"better": one, "worse": other}.get(decision)
-                worse = other if better == one else one
-                verdict = "cannot tell" if better is None else "right" if judged[better] >= judged[worse] else "wrong"
+                if decision not in ("better", "worse"):
+                    self.decided["cannot tell"] += 1
+                    continue
+                better, worse = (one, other) if decision == "better" else (other, one)
+                verdict = "right" if judged[better] >= judged[worse] else "wrong"
                 self.decided[verdict] += 1
+                self.decided[f"surely {verdict}"] += _is_sure(queries[better] - queries[worse])
 
     def predictors(self, documents: int) -> dict[str, list[float]]:
         """Return every signal, system by system."""
@@ -65,6 +72,12 @@ class Systems:
         ]
         own = np.array([self.own[name] for name in names])
         return {"inside": [*own[:, 0]], "meaning": [*own[:, 1]], "both": [*own.mean(axis=1)], **unjudged}
+
+
+def _is_sure(differences: np.ndarray) -> bool:
+    drawn = np.random.default_rng(0).integers(len(differences), size=(1000, len(differences)))
+    low, high = np.quantile(differences[drawn].mean(axis=1), (0.025, 0.975))
+    return bool(low > 0 or high < 0)
 
 
 def _pool(tens: np.ndarray) -> list[float]:
@@ -100,16 +113,17 @@ def main() -> None:
     columns: dict[str, list[float]] = defaultdict(list)
     rows = []
     for name in COLLECTIONS:
-        systems = Systems(given.out, name)
+        collection = Collection(given.data / name)
+        systems = Systems(given.out, collection)
         if len(systems.people) < 3:
             continue
-        signals = systems.predictors(len(Collection(given.data / name).names))
+        signals = systems.predictors(len(collection.names))
         people = [*systems.people.values()]
         for signal, values in signals.items():
             columns[signal].append(float(spearmanr(values, people).statistic))
-        shares = [systems.decided[verdict] for verdict in ("right", "wrong", "cannot tell")]
+        shares = [systems.decided[verdict] for verdict in VERDICTS]
         rows.append((name, len(people), *(f"{values[-1]:.2f}" for values in columns.values()), *shares))
-    harness.head("collection", "systems", *columns, "right", "wrong", "cannot tell")
+    harness.head("collection", "systems", *columns, *VERDICTS)
     for row in rows:
         harness.row(*row)
     harness.row("mean", "", *(f"{mean(values):.2f}" for values in columns.values()))
