@@ -96,16 +96,21 @@ def judge(train: np.ndarray, test: np.ndarray, labels: list[str], answers: list[
     groups = Clustering(name="set", documents=[""] * len(answers), labels=answers)
     found = texts.score(np.vstack([train, test]), resamples=0, seed=0)[0].value
     clusters = groups.score(test, resamples=0, seed=0)[0].value
-    cosines = test @ test.T
+    return [found, clusters, *gathered(test, answers)]
+
+
+def gathered(vectors: np.ndarray, labels: list[str]) -> tuple[float, float]:
+    """Return MAP, and how often most of the nearest others have the class of a text; N x width of length 1."""
+    cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -np.inf)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :-1]
-    classes = np.unique(answers, return_inverse=True)[1]
+    classes = np.unique(labels, return_inverse=True)[1]
     same = classes[order] == classes[:, None]
     several = same.any(axis=1)
     precision = np.cumsum(same, axis=1) / np.arange(1, same.shape[1] + 1)
     average = (precision * same).sum(axis=1)[several] / same.sum(axis=1)[several]
     most = [Counter(row.tolist()).most_common(1)[0][0] for row in classes[order[:, :NEAREST]]]
-    return [found, clusters, 100 * float(average.mean()), 100 * float(np.mean(most == classes))]
+    return 100 * float(average.mean()), 100 * float(np.mean(most == classes))
 
 
 def similarities(data: Path) -> tuple[list[str], list[str], list[float]]:

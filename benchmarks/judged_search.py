@@ -8,6 +8,8 @@ Written to OUT/<collection>-<base>-<seed>.json; what is there is not made again.
 
 document   one vector a document, of title and text, as every vector store does it
 index      that of `selfsent index`: openings and passages
+
+For grouping, documents that are relevant to the same query should lie together: see ``_gathered``.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import csv
 import json
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
@@ -26,6 +28,7 @@ from typing import Any
 import harness
 import ir_measures
 import numpy as np
+from judged_grouping import gathered
 from sentence_transformers import SentenceTransformer
 
 from selfsent.corpus.sources import Document
@@ -51,6 +54,7 @@ from selfsent.selection.scoreboard import Candidate, Scoreboard, short_name
 from selfsent.selection.search_scores import MEANING, MRR
 
 COLLECTIONS = ("cranfield", "cacm", "med", "scifact", "dbpedia")
+_FEWEST = 100  # documents, to judge how they are gathered
 KEPT, SEARCH, WITH_WORDS = "kept encoder", "kept search", "base with words"
 
 
@@ -206,6 +210,8 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
         "own": {each.name: _own(each) for each in board.candidates}
         | {BM25: _own(board.vectors.tests["dev"].score_words())},
         "gate": vars(board.search_gate),
+        "jobs": {job: candidate.name for job, candidate in choice.jobs.items()},
+        "gathered": {each.name: _gathered(collection, vectors_of(each)) for each in board.candidates},
         "decided": [
             (one.name, other.name, difference(one.scores["dev"], other.scores["dev"], SCORE).decision)
             for one, other in combinations(board.candidates, 2)
@@ -227,6 +233,27 @@ def _save_found(path: Path, collection: Collection, vectors: Mapping[str, np.nda
         first = np.argsort(-cosines, axis=1, kind="stable")[:, :100]
         found |= {f"{name}|rows": first, f"{name}|cosines": np.take_along_axis(cosines, first, axis=1)}
     np.savez_compressed(path, **found)
+
+
+def _gathered(collection: Collection, vectors: np.ndarray) -> tuple[float, float] | None:
+    """Say how near the documents lie to each other that people call relevant to the same query, and to no other.
+
+    MAP and nearest neighbours, as of classes: the cluster hypothesis (Jardine and van Rijsbergen 1971).
+    """
+    queries = defaultdict(list)
+    for query, documents in collection.relevant.items():
+        for name in (name for name, grade in documents.items() if grade > 0):
+            queries[name].append(query)
+    own = {name: found[0] for name, found in queries.items() if len(found) == 1}
+    sizes = Counter(own.values())
+    texts = {
+        text.id: text.opening or text.passages[0]
+        for text in collection.texts["document"]
+        if text.id in own and sizes[own[text.id]] > 1
+    }
+    if len(texts) < _FEWEST:
+        return None
+    return gathered(unit(vectors[collection.rows([*texts.values()])]), [own[name] for name in texts])
 
 
 def _embed(encoder: SentenceTransformer, collection: Collection) -> np.ndarray:
