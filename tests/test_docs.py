@@ -150,6 +150,7 @@ SHORT = {  # in the examples of docstrings
     '"train.steps=500"': str(QUICK)[1:-1],
     '{"train.steps": 500}': f"{QUICK}, base='bert-base-uncased'",
     "minutes=5": "minutes=0.1, base='bert-base-uncased'",
+    "progress=selfsent.Bar()": "progress=selfsent.Bar(), minutes=0.1, base='bert-base-uncased'",
     'size="static"': 'size="static", vocabulary=100, settings=["factors.width=16"]',
 }
 SMALLER = {"builtin": "bert-base-uncased", "pydocs": "tickets.jsonl"}  # stand-ins for what ships
