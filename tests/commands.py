@@ -1,5 +1,6 @@
 """Run commands of the command line in a test."""
 
+import os
 import subprocess
 import sys
 
@@ -16,6 +17,15 @@ def run(monkeypatch, capsys, *words):
         status = int(ended.code or 0)
     out, err = capsys.readouterr()
     return status, out, err
+
+
+def run_silently(words, surroundings):
+    """Run a command in a process that was forked for it."""
+    os.environ |= surroundings
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    sys.argv = ["selfsent", *words]
+    main()
 
 
 def refused(command, message, *words):

@@ -1,8 +1,10 @@
 """What the tests share: a tiny encoder of each family, a few texts, and where golden values and data stand."""
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import hypothesis
@@ -52,6 +54,16 @@ def genuine_opening() -> dict[str, Callable]:
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny random BERT with dropout 0.1."""
     return make_base(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> Iterator[BaseContext]:
+    """Processes forked from one that has imported what they need, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["rank_worker"])
+        yield context
 
 
 @pytest.fixture

@@ -1,36 +1,23 @@
 """What the tests of encoding to disk share: texts in five blocks, and encoders and processes that die."""
 
-import signal
-import subprocess
-import sys
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash import Killed
 from tiny import TEXTS
 
 from selfsent.bulk import encode
-from selfsent.encoder.transformers_encoder import TransformersEncoder
-
-MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(5) for text in TEXTS] + ["", "rain " * 30, ""]
-PROGRAM = """
-import sys
-
-from selfsent import Progress
-from selfsent.bulk.encode import encode_to
 from selfsent.bulk.ray import ray_blocks
 from selfsent.encoder.open import open_encoder
+from selfsent.encoder.transformers_encoder import TransformersEncoder
+from selfsent.progress import Progress
 
-model, output, source, workers = sys.argv[1:]
-progress = Progress()
-progress.report = lambda *done: print(*done, flush=True)
-engine = ray_blocks(model, int(workers)) if int(workers) else None
-encode_to(output, open_encoder(model), [source], shard_rows=8, engine=engine, progress=progress)
-"""
-
+MANY = [f"{text} {' '.join(text.split()[: n % 5])}" for n in range(5) for text in TEXTS] + ["", "rain " * 30, ""]
 encode_to = partial(encode.encode_to, shard_rows=8)
 
 
@@ -62,11 +49,22 @@ def killed_after(blocks: int, *arguments, **options) -> None:
         encode_to(*arguments, **options)
 
 
-def killed_process(model: str | Path, output: Path, source: Path, workers: int = 0) -> None:
+def encode_and_tell(model: str | Path, output: Path, source: Path, workers: int, said: Connection) -> None:
+    """Encode, and send what is done after each block."""
+    progress = Progress()
+    progress.report = lambda *done: said.send(done)
+    engine = ray_blocks(str(model), workers) if workers else None
+    encode_to(output, open_encoder(model), [source], engine=engine, progress=progress)
+
+
+def killed_process(forkserver: Any, model: str | Path, output: Path, source: Path, workers: int = 0) -> None:
     """Encode in a process that the kernel kills once four blocks are done."""
-    words = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(model), str(output), str(source), str(workers)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as job:
-        said = [job.stdout.readline() for _ in range(4)]
-        job.send_signal(signal.SIGKILL)
-    assert said[-1] == "encode 32\n"
+    heard, said = forkserver.Pipe(duplex=False)
+    job = forkserver.Process(target=encode_and_tell, args=(model, output, source, workers, said))
+    job.start()
+    said.close()
+    done = [heard.recv() for _ in range(4)]
+    job.kill()
+    job.join()
+    assert done[-1] == ("encode", 32)
     assert not output.exists()

@@ -17,6 +17,7 @@ ROWS = {  # of each file of each split
     "mrpc": {"train": (90,), "test": (45,)},
     "sick-e": {"train": (90,), "dev": (40,), "test": (60,)},
 }
+FEW = {"train": (300,), "dev": (150,), "test": (150,)}  # of STS-B, where it is there for the way alone
 FORMS = {
     "sst2": "{left}\t{label}",
     "sst5": "{label} {left}",

@@ -23,6 +23,7 @@ import pytest
 import torch
 import typer
 from fake_hub import reached
+from labelled_files import FEW, shrink
 from tiny import TEXTS, make_base
 from tiny_marian import train as train_translator
 from tiny_marian import write as write_translator
@@ -149,14 +150,19 @@ SHORT = {  # in the examples of docstrings
     '"train.steps=500"': str(QUICK)[1:-1],
     '{"train.steps": 500}': f"{QUICK}, base='bert-base-uncased'",
     "minutes=5": "minutes=0.1, base='bert-base-uncased'",
+    "progress=selfsent.Bar()": "progress=selfsent.Bar(), minutes=0.1, base='bert-base-uncased'",
     'size="static"': 'size="static", vocabulary=100, settings=["factors.width=16"]',
 }
+SMALLER = {"builtin": "bert-base-uncased", "pydocs": "tickets.jsonl"}  # stand-ins for what ships
 LONGER = {"--hours", "--tokens", "--vocabulary"}  # options of pretrain that a test gives its own values
 
 
 def shortened(words: list[str]) -> list[str]:
     """The same command, for a tiny encoder and a few steps; what an earlier block wrote makes way."""
-    name = words[0]
+    name, words = words[0], [SMALLER.get(word, word) for word in words]
+    words = [
+        "2" if before in ("--seeds", "--trials") else word for before, word in zip(["", *words], words, strict=False)
+    ]
     for option in ("--out", "-o"):
         if option in words and not {"--resume", "--update"} & {*words}:
             remove(Path(words[words.index(option) + 1]))
@@ -202,6 +208,12 @@ def run(words: list[str], place: str, monkeypatch, capsys) -> None:
     assert status == 0, f"{place}: selfsent {shlex.join(words)}\n{out}{err}"
 
 
+def quick_train(method: str, **given) -> object:
+    """``selfsent.train`` for a tiny encoder and a few steps."""
+    quick = {"base": "bert-base-uncased", **given, "settings": [*given.get("settings", ()), *QUICK]}
+    return train.train(method, **quick)
+
+
 def sentences(count: int, words: int, seed: int, vocabulary: list[str] = WORDS) -> list[str]:
     draw = np.random.default_rng(seed)
     return [" ".join(draw.choice(vocabulary, words)).capitalize() + "." for _ in range(count)]
@@ -245,11 +257,18 @@ def write_evaluation_data(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory) -> Path:
+def workplace(tmp_path_factory) -> Iterator[Path]:
     """A folder with stand-ins for what the pages name, and trained runs."""
     folder = tmp_path_factory.mktemp("docs")
     write_texts(folder)
-    write_evaluation_data(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        shrink(patched, "stsb", FEW)
+        write_evaluation_data(folder)
+        yield fill(folder)
+
+
+def fill(folder: Path) -> Path:
+    """Models and runs in the folder."""
     make_base(folder / "bert-base-uncased")
     translator = train_translator()
     for name, languages in (("opus-mt-en-de", ("en", "de")), ("opus-mt-de-en", ("de", "en"))):
@@ -274,6 +293,7 @@ def test_every_test_that_the_guarantees_name_exists():
 def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, capsys):
     monkeypatch.chdir(workplace)
     monkeypatch.setenv("SELFSENT_CACHE", str(workplace / "cache"))
+    monkeypatch.setattr(selfsent, "train", quick_train)
     for block in blocks(page):
         if block.mark == "file":
             (workplace / block.what).parent.mkdir(exist_ok=True)
@@ -285,7 +305,8 @@ def test_the_blocks_of_a_page_run_in_their_order(page, workplace, monkeypatch, c
                 else:
                     parse(words)
         elif block.language == "python":
-            program = compile(block.body, block.place, "exec")
+            body = block.body.replace('"builtin"', '"bert-base-uncased"')
+            program = compile(body, block.place, "exec")
             for out in re.findall(r'(?:out=|encode_to\()"([^"]+)"', block.body):
                 remove(Path(out))
             if block.mark != "not run":

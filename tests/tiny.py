@@ -21,24 +21,8 @@ TEXTS = [
 ]
 PROMPT = "she reads [X] about the [MASK] book"  # in words of the tiny encoder
 HARD = [*TEXTS, "", "[MASK]", "a [MASK] b [SEP] c", "rain " * 500]
-WORDS = [
-    "sun",
-    "rain",
-    "cat",
-    "dog",
-    "tree",
-    "house",
-    "boat",
-    "music",
-    "bread",
-    "stone",
-    "river",
-    "child",
-    "red",
-    "old",
-    "quiet",
-    "fast",
-]
+WORDS = ["sun", "rain", "cat", "dog", "tree", "house", "boat", "music"]
+WORDS += ["bread", "stone", "river", "child", "red", "old", "quiet", "fast"]
 FAMILIES = [
     *("bert", "roberta", "distilbert", "mpnet", "electra", "xlm-roberta", "roberta-prelayernorm"),
     *("modernbert", "deberta-v2", "albert", "nomic_bert", "gte"),
@@ -68,8 +52,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

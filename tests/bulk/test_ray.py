@@ -171,11 +171,7 @@ def test_workers_that_do_not_fit_are_refused(cluster, workers):
 
 @pytest.mark.parametrize(
     ("name", "dtype", "model"),
-    [
-        ("vectors.npy", "float32", "bert"),
-        ("vectors.parquet", "float16", STATIC),
-        ("url", "int8", STATIC),
-    ],
+    [("vectors.npy", "float32", "bert"), ("vectors.parquet", "float16", STATIC), ("url", "int8", STATIC)],
 )
 def test_the_bytes_are_those_of_one_process(cluster, bert, tmp_path, name, dtype, model):
     # A first block that takes longer than the others: its ranges are those of int8.
@@ -199,9 +195,9 @@ def test_an_encoding_worker_that_is_killed_changes_nothing(cluster, source, tmp_
     assert (tmp_path / "many.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
-def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, tmp_path):
+def test_a_driver_that_is_killed_is_gone_on_with_by_one_process(cluster, tmp_path, forkserver):
     lines = write_lines(tmp_path / "lines.txt", [f"{TEXTS[n % 6]} {TEXTS[n % 5]}" for n in range(800)])
-    killed_process(STATIC, tmp_path / "often.npy", lines, workers=1)
+    killed_process(forkserver, STATIC, tmp_path / "often.npy", lines, workers=1)
     encoder = open_encoder(STATIC)
     assert 32 <= encode_to(tmp_path / "often.npy", encoder, [lines]).resumed < 800
     encode_to(tmp_path / "once.npy", encoder, [lines])

@@ -103,7 +103,10 @@ def cases(bert):
             ["rows.jsonl", "--out", "pairs.jsonl", "--kind", "adjacent"],
             lambda said: said["pairs"] == len(Path("pairs.jsonl").read_text().splitlines()) > 0,
         ),
-        "reproduce": ([], lambda said: said["scd-table-1"]),
+        "reproduce": (
+            ["scd-table-3", "--scale", "small", "--plan"],
+            lambda said: list(said) == ["scd-table-3"] and said["scd-table-3"]["trainings"] > 0,
+        ),
     }
 
 

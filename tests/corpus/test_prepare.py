@@ -93,14 +93,6 @@ def test_documents_are_kept_whole_as_a_unit(prepare, tokenizer):
     assert found.account.truncated == 0
 
 
-def test_rows_of_tables_are_split_and_lines_are_not(prepare):
-    assert len(prepare(articles(30), "a.jsonl", held_out=0)) == 180
-    assert len(prepare(articles(30), "a.jsonl", held_out=0, split="no")) == 30
-    two = "The first sentence has its words. The second sentence has some more.\n"
-    assert len(prepare(two + lines(5), held_out=0)) == 6
-    assert len(prepare(two + lines(5), held_out=0, split="yes")) == 7
-
-
 def test_every_text_is_accounted_for(prepare):
     content = lines(400) + lines(30) + "\n\nshort\n" + "very " * 130 + "long.\n" + "<br>the end of all of this\n"
     content += "".join(f"{sentence(n)[:-1]}!\n" for n in range(20))

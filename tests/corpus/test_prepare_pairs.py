@@ -220,20 +220,6 @@ def test_a_parquet_row_that_holds_no_text_is_named(tmp_path, tokenizer):
         prepare_corpus([str(tmp_path / "a.parquet")], CorpusConfig(), tokenizer, cache=tmp_path)
 
 
-def test_the_column_can_have_another_name(prepare):
-    rows = table(numbered(30)).replace('"positive"', '"sent1"')
-    assert not prepare(rows, "a.jsonl", held_out=0).paired
-    assert prepare(rows, "a.jsonl", held_out=0, positive_column="sent1").paired
-
-
-def test_without_a_column_each_text_of_the_same_rows_stands_alone(prepare):
-    rows = table(numbered(30))
-    paired = prepare(rows, "a.jsonl", held_out=0)
-    alone = prepare(rows, "a.jsonl", held_out=0, positive_column=None, split="no", min_words=0)
-    assert (paired.paired, alone.paired) == (True, False)
-    assert everything(alone) == everything(paired)
-
-
 def test_max_texts_counts_pairs(prepare):
     rows = [pair for n in range(3000) for pair in ((sentence(n), paraphrase(n)), (sentence(n + 5000), None))]
     found = prepare(table(rows), "a.jsonl", held_out=0, deduplicate="none", max_texts=1500)

@@ -142,13 +142,7 @@ def test_the_encoding_of_a_file_is_said_behind_its_name(tmp_path, encoding, suff
 
 
 TABLE = [
-    {
-        "id": f"T-{n}",
-        "day": "12 March 2024",
-        "link": "https://a.b",
-        "subject": "No login",
-        "body": "I cannot log in.",
-    }
+    {"id": f"T-{n}", "day": "12 March 2024", "link": "https://a.b", "subject": "No login", "body": "I cannot log in."}
     for n in range(5)
 ]
 

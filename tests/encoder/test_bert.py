@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -301,17 +299,3 @@ def test_the_pooling_and_the_length_of_what_ships(name, pooling):
     light, heavy = open_encoder(name), as_encoder(load_encoder(name))
     assert light.pooling == heavy.pooling == pooling
     assert light.max_length == heavy.max_length
-
-
-def test_neither_transformers_nor_a_compiler_is_imported(saved):
-    folder = saved()
-    code = (
-        "import sys\nfrom selfsent.encoder.open import open_encoder\n"
-        f"encoder = open_encoder({str(folder)!r}, fastest=True)\nencoder.embed(['the cat'] * 400)\n"
-        "encoder.digest\n"
-        "from selfsent.evaluation.evaluate import evaluate\n"
-        f"evaluate({str(folder)!r}, ['retrieval'], held_out=(['a cat', 'a dog'], ['the cat', 'the dog']))\n"
-        "print([name for name in ('transformers', 'sentence_transformers', 'torch._dynamo') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

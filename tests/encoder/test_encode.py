@@ -52,10 +52,7 @@ def with_prompts(base, folder, *, include_prompt=True, **settings):
 
 
 E5 = {"prompts": {"query": "the query ", "passage": "a passage "}, "default_prompt_name": "query"}
-NOMIC = {
-    "prompts": {"query": "she reads ", "document": "the book ", "clustering": "rain "},
-    "truncate_dim": 12,
-}
+NOMIC = {"prompts": {"query": "she reads ", "document": "the book ", "clustering": "rain "}, "truncate_dim": 12}
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])

@@ -60,10 +60,7 @@ def test_ties_share_the_average_rank():
 
 
 def test_one_file_has_no_mean_beside_all():
-    assert set(points(made_of([[1, 2, 3]]), at_cosines([0.1, 0.2, 0.3]))) == {
-        ("spearman", "all"),
-        ("pearson", "all"),
-    }
+    assert set(points(made_of([[1, 2, 3]]), at_cosines([0.1, 0.2, 0.3]))) == {("spearman", "all"), ("pearson", "all")}
 
 
 def test_correlations_are_those_of_the_authors_evaluator(golden):

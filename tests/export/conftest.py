@@ -1,6 +1,7 @@
 """A corpus with structure, and exports of tiny encoders, made once: the exporter takes seconds for each."""
 
 import json
+import shutil
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.partial_whitening import whiten_encoder
 from selfsent.encoder.save import save_encoder
+from selfsent.export import onnx
 from selfsent.export.export import export_model
 
 KINDS = {  # how a folder is opened before it is saved, and whether it keeps a head
@@ -49,22 +51,24 @@ def folders(tmp_path_factory):
         found[name] = where / name.replace(" ", "-")
         save_encoder(encoder, found[name], head=nn.Linear(32, 24) if head else None)
     lengths = np.diag(np.geomspace(0.5, 2, 32)).astype(np.float32)
-    found["whitened"] = where / "whitened"
-    save_encoder(whiten_encoder(load_encoder(found["mean"]), lengths), found["whitened"])
+    found["whitened first_last"] = where / "whitened-first_last"
+    save_encoder(whiten_encoder(load_encoder(found.pop("first_last")), lengths), found["whitened first_last"])
     return found
 
 
 @pytest.fixture(scope="session")
 def exported(folders, corpus, tmp_path_factory):
-    """Export a kind of encoder to a format, once."""
+    """Export a kind of encoder to a format, once; the graph of int8 is made of the one in fp32."""
     where, done = tmp_path_factory.mktemp("exported"), {}
 
     def export(kind, to):
         if (kind, to) not in done:
-            out = where / f"{kind} {to}".replace(" ", "-")
-            done[kind, to] = export_model(
-                folders[kind], to, corpus=corpus, out=out, accept_loss=True, width=16, precision="fp32"
-            )
+            given = {"out": where / f"{kind} {to}".replace(" ", "-"), "width": 16, "precision": "fp32"}
+            with pytest.MonkeyPatch.context() as patched:
+                if to == "onnx-int8":
+                    graph = export(kind, "onnx").folder / "onnx" / "model.onnx"
+                    patched.setattr(onnx, "write_graph", lambda encoder, path: shutil.copy(graph, path))
+                done[kind, to] = export_model(folders[kind], to, corpus=corpus, accept_loss=True, **given)
         return done[kind, to]
 
     return export

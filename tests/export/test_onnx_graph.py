@@ -23,7 +23,7 @@ from selfsent.export import onnx as onnx_module
 from selfsent.export.export import export_model
 from selfsent.export.onnx_session import OnnxEncoder
 
-KINDS = ["mean", "cls head", "prompt", "first_last", "whitened"]  # of the fixture ``folders``
+KINDS = ["mean", "cls head", "prompt", "whitened first_last"]  # of the fixture ``folders``
 
 
 def cosines(ours, theirs):
@@ -59,7 +59,7 @@ def test_hidden_states_come_first_where_others_pool_them_and_not_at_all_where_th
     assert list(vectors) == ["last_hidden_state", "sentence_embedding"]
     pooled = (vectors["last_hidden_state"] * mask).sum(1) / mask.sum(1)
     np.testing.assert_allclose(unit(pooled), vectors["sentence_embedding"], atol=1e-5)
-    for kind in ("cls head", "prompt", "first_last"):
+    for kind in ("cls head", "prompt", "whitened first_last"):
         outputs = graph_of(exported(kind, "onnx").folder).output
         assert [entry.name for entry in outputs] == ["sentence_embedding"]
 

@@ -180,11 +180,10 @@ def test_a_side_that_no_graph_can_express_is_refused(encoders):
         onnx_module.require_one_graph(nested, "pair")
 
 
-@pytest.mark.parametrize("second", ["words", "other"])
-def test_a_default_prompt_is_put_before_the_side_that_has_some(encoders, second, tmp_path):
+def test_a_default_prompt_is_put_before_the_side_that_has_some(encoders, tmp_path):
     first = load_encoder(make_base(tmp_path / "base", seed=3), max_length=32)  # as the other: it would share its tokens
     first.prompts, first.default_prompt_name = {"query": "she reads ", "document": "a book "}, "query"
-    both = first, encoders[second]
+    both = first, encoders["other"]
     save_encoder(join_encoders(both, WEIGHTS), tmp_path / "pair")
     export_module._write_onnx(load_encoder(tmp_path / "pair"), tmp_path / "graph", int8=False)
     for name, given in (("query", None), ("document", "a book ")):

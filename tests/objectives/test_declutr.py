@@ -1,15 +1,11 @@
 """DeCLUTR against the authors' code, its statistics, and its definition."""
 
-import math
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import make_examples
-from torch.nn import functional as F
 
 from selfsent.encoder.embed import collate, embed, embed_with_words, split_by_length
 from selfsent.encoder.load import load_encoder
@@ -71,41 +67,16 @@ def test_a_touching_span_may_start_where_the_document_does():
     assert draw_positive(12, (4, 12), 4, 4, draw, "adjacent") == (0, 4)  # the only place there is
 
 
-@pytest.mark.parametrize("anchors", range(2, 9))
-def test_anchors_stay_a_longest_span_apart(anchors):
-    draw = np.random.default_rng(0)
-    least = math.inf
-    for _ in range(2_000):
-        spans = sorted(draw_anchors(2 * anchors * 32, anchors, 4, 32, draw))
-        least = min(least, *(after[0] - before[1] for before, after in pairwise(spans)))
-    assert least >= 32
-
-
-def test_no_span_of_a_document_is_shorter_or_longer_than_the_settings_say(encoder):
-    objective = make(encoder, min_length=20, max_length=24)
-    spans = [objective.spans(300, np.random.default_rng(seed)) for seed in range(50)]
-    for kind in ([a for each in spans for a, _ in each], [p for each in spans for _, near in each for p in near]):
-        assert {end - start for start, end in kind} <= set(range(20, 25))
-
-
-def test_span_lengths_have_the_means_of_their_beta_distributions():
-    draw = np.random.default_rng(0)
-    anchors = [draw_anchors(2048, 1, 32, 512, draw)[0] for _ in range(100_000)]
-    positives = [draw_positive(2048, anchor, 32, 512, draw, "any") for anchor in anchors]
-    assert np.mean([end - start for start, end in anchors]) == pytest.approx(351.5, abs=1)
-    assert np.mean([end - start for start, end in positives]) == pytest.approx(191.5, abs=1)
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("length", [2048, 5000])
 def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement):
     values, draw = golden("declutr_spans"), np.random.default_rng(1)
     prefix = f"n{length}_A2_P2_lmax512_lmin32_{placement}_"
-    drawn = [draw_anchors(length, 2, 32, 512, draw) for _ in range(20_000)]
-    anchors = np.array(drawn)  # (20000, A, 2)
+    drawn = [draw_anchors(length, 2, 32, 512, draw) for _ in range(8_000)]
+    anchors = np.array(drawn)  # (8000, A, 2)
     positives = np.array(
         [[[draw_positive(length, a, 32, 512, draw, placement) for _ in range(2)] for a in each] for each in drawn]
-    )  # (20000, A, P, 2)
+    )  # (8000, A, P, 2)
     start, end = anchors[:, :, None, 0], anchors[:, :, None, 1]
     first, last = positives[..., 0], positives[..., 1]
 
@@ -132,7 +103,7 @@ def test_spans_have_the_statistics_of_the_authors_code(golden, length, placement
     shares = [np.mean(x) for x in (touching, overlapping, inside & ~touching, around & ~touching)]
     close("shares", np.array([*shares, 0.0]), lambda spread: 2 * spread + 0.004)
     blocks = values[f"{prefix}block_share_by_draw_order"].shape[1]
-    by_order = [np.bincount(np.minimum(anchors[:, i, 0] // 512, blocks - 1), minlength=blocks) / 20_000 for i in (0, 1)]
+    by_order = [np.bincount(np.minimum(anchors[:, i, 0] // 512, blocks - 1), minlength=blocks) / 8_000 for i in (0, 1)]
     close("block_share_by_draw_order", np.array(by_order), lambda spread: 2 * spread + 0.01)
 
 
@@ -157,15 +128,6 @@ def test_the_spans_of_a_document_hang_on_its_own_generator_alone(encoder):
     assert cut([0], 0) != cut([0], 1)
 
 
-def test_whitespace_spans_never_begin_or_end_inside_a_word(encoder):
-    objective = make(encoder, max_length=16, min_length=2, span_unit="whitespace")
-    words = ["cat", "dog", "moon", "rain", "ships", "beans"] * 30
-    document = encoder.tokenizer(" ".join(words))["input_ids"]
-    anchors = objective.views(Examples([document], None, lambda i: np.random.default_rng(i)))["anchor"]
-    assert all(len(anchor) <= 16 for anchor in anchors)
-    assert all(set(encoder.tokenizer.decode(anchor[1:-1]).split()) <= set(words) for anchor in anchors)
-
-
 @pytest.mark.parametrize("unit", ["wordpiece", "whitespace"])
 def test_a_span_leaves_room_for_the_special_tokens_and_takes_none_from_the_document(encoder, monkeypatch, unit):
     objective = make(encoder, **SMALL, span_unit=unit)
@@ -174,12 +136,6 @@ def test_a_span_leaves_room_for_the_special_tokens_and_takes_none_from_the_docum
     views = objective.views(Examples([document], None, np.random.default_rng))
     assert views["anchor"] == [[*document[:19], document[-1]]]
     assert views["positive"] == [[document[0], *document[-6:]]]
-
-
-def test_anchors_on_the_grid_start_where_their_blocks_do():
-    draw = np.random.default_rng(0)
-    starts = [start for _ in range(100) for start, _ in draw_anchors(2048, 2, 32, 512, draw, on_grid=True)]
-    assert {start % 512 for start in starts} == {0}
 
 
 # documents
@@ -267,18 +223,6 @@ def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encod
     )
 
 
-def test_nt_xent_in_slow_loops():
-    rows = torch.randn(6, 5).double()
-    memory = torch.randn(4, 5).double()
-    expected = 0.0
-    for i in range(6):
-        others = [rows[j] for j in range(6) if j != i] + list(memory)
-        scores = torch.stack([F.cosine_similarity(rows[i], other, dim=0) / 0.3 for other in others])
-        partner = F.cosine_similarity(rows[i], rows[(i + 3) % 6], dim=0) / 0.3
-        expected += (scores.logsumexp(0) - partner).item() / 6
-    assert nt_xent(rows[:3], rows[3:], 0.3, memory=memory).item() == pytest.approx(expected, rel=1e-9)
-
-
 def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
     objective = make(encoder, **SMALL)
     seen = []
@@ -298,27 +242,6 @@ def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
     assert masked / words == pytest.approx(0.15 * 0.8, abs=0.06)
 
 
-def test_the_mask_changes_the_anchors_unless_they_are_read_clean(encoder, rows):
-    encoder.eval()
-    for clean in (False, True):
-        objective = make(encoder, **SMALL, contrast_on_masked_anchor=not clean)
-        batch = batch_of(objective, encoder, rows)
-        losses = []
-        for seed in (0, 1):
-            torch.manual_seed(seed)
-            losses.append(objective(encoder, batch)["contrast"].item())
-        assert (losses[0] == losses[1]) is clean
-
-
-def test_without_masked_lm_the_anchors_are_read_clean(bert, rows):
-    encoder = load_encoder(bert, pooling="mean").eval()
-    objective = make(encoder, **SMALL, mlm_weight=0.0)
-    batch = batch_of(objective, encoder, rows)
-    anchors, positives = embed(encoder, batch["anchor"]), embed(encoder, batch["positive"])
-    expected = nt_xent(anchors, positives.unflatten(0, (len(anchors), -1)).mean(1), 0.05)
-    torch.testing.assert_close(objective(encoder, batch)["contrast"], expected, rtol=1e-4, atol=1e-5)
-
-
 def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
     objective = make(encoder.eval(), **SMALL).eval()
     monkeypatch.setattr(
@@ -331,42 +254,6 @@ def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, ro
     objective(encoder, batch)
     for found, name in zip(seen[0], ("anchor", "positive"), strict=True):
         torch.testing.assert_close(found, embed(encoder, batch[name]), rtol=1e-4, atol=1e-5)
-
-
-def test_either_loss_can_be_left_out(encoder, rows):
-    for changes, names in (({"mlm_weight": 0.0}, {"contrast"}), ({"contrast_weight": 0.0}, {"masked_lm"})):
-        objective = make(encoder, **SMALL, **changes)
-        assert set(objective(encoder, batch_of(objective, encoder, rows))) == names
-
-
-def test_the_memory_holds_the_newest_embeddings_and_serves_as_negatives(encoder):
-    objective = make(encoder, mlm_weight=0.0, memory_size=6).train()
-    first, partners = torch.randn(2, 32), torch.randn(2, 32)
-    alone = nt_xent(first, partners, 0.05)
-    torch.testing.assert_close(objective.terms(first, partners)["contrast"], alone)  # nothing to remember yet
-    other, others = torch.randn(2, 32), torch.randn(2, 32)
-    expected = nt_xent(other, others, 0.05, memory=torch.cat((first, partners)))
-    torch.testing.assert_close(objective.terms(other, others)["contrast"], expected)
-    held = objective.memory.rows()
-    assert all((held == row).all(1).any() for row in (*other, *others, partners[0], partners[1]))
-    assert not any((held == row).all(1).any() for row in first)
-
-
-@pytest.mark.parametrize("form", ["linear", "relu"])
-def test_the_projection_has_the_given_layers_width_and_form(encoder, form):
-    objective = make(encoder, mlm_weight=0.0, projection=form, projection_layers=3, projection_width=8, memory_size=4)
-    linear = [layer for layer in objective.head if isinstance(layer, torch.nn.Linear)]
-    assert [layer.weight.shape for layer in linear] == [(8, 32), (8, 8), (8, 8)]
-    rows = torch.randn(5, 32)
-    expected = rows
-    for number, layer in enumerate(linear):
-        given = expected.clamp(min=0) if number and form == "relu" else expected
-        expected = given @ layer.weight.T + layer.bias
-    torch.testing.assert_close(objective.head(rows), expected)
-    contrast = nt_xent(expected[:2], expected[2:4], 0.05)
-    torch.testing.assert_close(objective.train().terms(rows[:2], rows[2:4])["contrast"], contrast)
-    assert objective.memory.rows().shape == (4, 8)
-    assert objective.exported_head() is None
 
 
 def test_reading_by_length_changes_nothing_but_the_padding(encoder):
@@ -386,14 +273,7 @@ def test_reading_by_length_changes_nothing_but_the_padding(encoder):
 
 
 def test_the_slanted_triangular_schedule_has_its_published_values(golden):
-    published = {
-        0: 1.5625e-6,
-        100: 3.128e-6,
-        1_000: 1.721e-5,
-        3_095: 5.0e-5,
-        10_000: 3.799e-5,
-        30_952: 1.5625e-6,
-    }
+    published = {0: 1.5625e-6, 100: 3.128e-6, 1_000: 1.721e-5, 3_095: 5.0e-5, 10_000: 3.799e-5, 30_952: 1.5625e-6}
     for step, rate in published.items():
         assert slanted_triangular(step, 30_952, 5e-5) == pytest.approx(rate, rel=3e-4)
     values = golden("declutr_lr")

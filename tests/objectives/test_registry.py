@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import numpy as np
 import pytest
 import torch
-from tiny import make_examples
+from tiny import make_base, make_examples
 
 from selfsent.config import describe
 from selfsent.encoder.embed import collate
@@ -15,12 +15,11 @@ from selfsent.encoder.encode import encode
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.objectives import registry
 from selfsent.objectives.distil import Distil
-from selfsent.training import train as training
 
 PRESETS = sorted((name, preset) for name in registry.method_names() for preset in registry.load_method(name).presets)
 
 
-def build(name, encoder, **changes):
+def build(name, encoder, teacher, **changes):
     """The method as it comes, but for what is too wide or too deep for a test: a projector's features weigh more."""
     method = registry.load_method(name)
     usual = method.Config()
@@ -28,7 +27,7 @@ def build(name, encoder, **changes):
         heavier = usual.decorrelation_weight * usual.projector_width / 32
         changes = {"projector_width": 32, "decorrelation_weight": heavier, **changes}
     if hasattr(usual, "teacher"):
-        changes = {"teacher": "builtin", **changes}
+        changes = {"teacher": str(teacher), **changes}
     if hasattr(usual, "decoder_layers"):
         changes = {"decoder_layers": 2, "decoder_width": 64, **changes}
     return method(method.Config(**changes), encoder)
@@ -38,9 +37,14 @@ def columns(objective, encoder, rows):
     return {name: collate(encoder, view) for name, view in objective.views(make_examples(objective, rows)).items()}
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    return make_base(tmp_path_factory.mktemp("teacher"), "distilbert", seed=3)
+
+
 @pytest.fixture(params=registry.method_names())
-def objective(request, encoder):
-    return build(request.param, encoder)
+def objective(request, encoder, teacher):
+    return build(request.param, encoder, teacher)
 
 
 def test_terms_are_named_finite_scalars_that_train_every_parameter(objective, encoder, rows):
@@ -124,7 +128,7 @@ def test_the_loss_falls_on_a_few_texts(objective, encoder):
     optimizer = torch.optim.AdamW([*encoder.parameters(), *objective.parameters()], lr=1e-3)
     torch.manual_seed(0)
     losses = []
-    for _ in range(40):
+    for _ in range(25):
         terms = objective(encoder, batch)
         # SCD's self-contrast is no loss to be got rid of: its decorrelation carries the method.
         losses.append(terms.get("decorrelation", terms.get("contrast", sum(terms.values()))).item())
@@ -213,33 +217,6 @@ def test_what_has_no_effect_is_warned_of(name, changes, warnings, recwarn):
     assert {re.split(" has no effect, because |: ", str(warning.message))[0] for warning in recwarn} == warnings
 
 
-@pytest.mark.parametrize(
-    ("preset", "numbers"),
-    [
-        ("scd_released", {}),
-        ("scd_paper_literal", {"temperature": 1.0, "decorrelation_weight": 0.005, "off_diagonal_weight": 0.013}),
-        ("scd_roberta", {"dropout_low": 0.065, "dropout_high": 0.24, "temperature": 0.05}),
-        ("whitenedcse_released", {"num_groups": 128}),
-        ("whitenedcse_paper", {"sgw_chunking": "by_view"}),
-        ("denosent_released", {"temperature": 0.05, "contrast_weight": 5.0, "denoise_weight": 7.0, "noise": 0.825}),
-        ("denosent_released", {"decoder_layers": 16, "decoder_heads": 1}),
-        ("denosent_paper", {"temperature": 0.03, "contrast_weight": 1.0, "denoise_weight": 1.0}),
-        ("denosent_paper", {"denoise_target": "original"}),
-    ],
-)
-def test_presets_hold_the_published_numbers(preset, numbers):
-    method, changes = registry.find_method(preset)
-    config = method.Config(**changes)
-    assert {key: getattr(config, key) for key in numbers} == numbers
-    assert numbers or config == method.Config()
-
-
-@pytest.mark.parametrize("name", ["simcse", "whitenedcse"])
-def test_a_head_is_exported_if_asked(name, encoder):
-    kept = build(name, encoder, eval_head=True)
-    assert kept.exported_head() is kept.head[0]
-
-
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
     method, changes = registry.find_method(preset)
@@ -252,33 +229,6 @@ def test_a_preset_is_found_by_name_and_makes_a_config(name, preset):
 
 
 # What the authors' commands and papers say; the schedules are written out where they are not transformers' default.
-PUBLISHED = {
-    "scd_released": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "sickr-dev"),
-    "scd_paper_literal": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "stsb-dev"),
-    "scd_roberta": ("cls", None, 192, 3e-5, "linear", 0, None, 250, "sickr-dev"),
-    "whitenedcse_paper": ("cls", None, 64, 3e-5, "linear", 0, None, 125, "stsb-dev"),
-    "whitenedcse_released": ("cls", None, 128, 1e-5, "linear", 0, None, 125, "stsb-dev"),
-    "denosent_released": ("prompt", 32, 64, 4e-5, "constant", 500, 5000, 50, "sts-dev"),
-    "denosent_paper": ("prompt", 32, 64, 5e-5, "constant", 500, 5000, 50, "stsb-dev"),
-    "declutr_paper": ("mean", None, 16, 5e-5, "slanted", 0, None, 125, "last"),
-}
-
-
-@pytest.mark.parametrize("preset", [preset for _, preset in PRESETS])
-def test_a_preset_trains_as_published_and_what_is_set_outweighs_it(preset):
-    recipe = training.resolve(preset)
-    encoder, train = recipe.encoder, recipe.train
-    assert (
-        *(encoder.pooling, encoder.max_length, train.batch_size, train.learning_rate, train.schedule),
-        *(train.warmup_steps, train.steps, train.evaluate_every, train.select),
-    ) == PUBLISHED[preset]
-    assert (train.bucketed, train.epochs, train.max_grad_norm) == (False, 1, 1)
-    ours = preset == "declutr_paper"
-    assert (train.weight_decay, train.adam_epsilon) == ((0.1, 1e-6) if ours else (0, 1e-8))
-    assert (train.drop_last, train.adam_bias_correction) == ((True, False) if ours else (False, True))
-    changed = training.resolve(preset, settings=["train.batch_size=8", "encoder.pooling=mean"])
-    assert (changed.train.batch_size, changed.encoder.pooling) == (8, "mean")
-    assert changed.train.learning_rate == train.learning_rate
 
 
 def test_a_method_is_found_by_name_with_nothing_changed():

@@ -83,31 +83,6 @@ def test_the_loss_and_its_gradients_are_those_of_the_authors(golden, precision, 
             close(weights[parameter].grad, f"grad_{name}")
 
 
-def test_self_contrast_of_identical_views_is_the_inverse_temperature():
-    h = vectors(6, 32).float()
-    assert make(temperature=1.0).terms(h, h)["self_contrast"].item() == pytest.approx(1.0)
-    assert make(temperature=0.05).terms(h, h)["self_contrast"].item() == pytest.approx(20.0)
-    summed = make(temperature=0.05, self_contrast_reduction="sum").terms(h, h)
-    assert summed["self_contrast"].item() == pytest.approx(120.0)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("norm", ["batchnorm", "eq3"])
-@pytest.mark.filterwarnings("ignore:diag_sign")
-def test_decorrelation_is_its_formula_summed_entry_by_entry(norm, sign):
-    weights = {"decorrelation_weight": 1.0, "off_diagonal_weight": 0.5}
-    scd = make(correlation_norm=norm, diag_sign=sign, unsafe=True, **weights).double()
-    h, k = vectors(6, 32), vectors(6, 32, seed=1)
-    a, b = scd.projector(h), scd.projector(k)
-    if norm == "batchnorm":
-        matrix = F.batch_norm(a, None, None, training=True).mT @ F.batch_norm(b, None, None, training=True) / 6
-    else:
-        matrix = (a.mT @ b) / (a.square().mT @ b.square() + 1e-5).sqrt()
-    pairs = [(m, n) for m in range(8) for n in range(8)]
-    expected = sum(sign * (1 - matrix[m, n]) ** 2 if m == n else 0.5 * matrix[m, n] ** 2 for m, n in pairs)
-    torch.testing.assert_close(scd.terms(h, k)["decorrelation"], expected)
-
-
 def test_figures_are_the_means_over_views_and_matrix():
     scd, h, k = make().double(), vectors(6, 32), vectors(6, 32, seed=1)
     scd.terms(h, k)
@@ -150,24 +125,6 @@ def test_a_view_without_dropout_is_the_evaluated_one(encoder, batch, attention, 
         evaluated = embed(encoder.eval(), batch["text"])
     assert torch.equal(scd.h, evaluated)
     assert (scd.k - evaluated).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("passes", ["two", "one"])
-def test_hidden_only_leaves_attention_at_the_encoder_s_own_rate(encoder, batch, passes):
-    seen = {"attention": set(), "hidden": set()}
-
-    def record(kind, module):
-        seen[kind].add(module.rows or module.p)
-
-    for site in dropout_sites(encoder):
-        kind = "attention" if site.attention else "hidden"
-        site.module.register_forward_hook(lambda module, *_, kind=kind: record(kind, module))
-    make(dropout_sites="hidden_only", passes=passes)(encoder, batch)
-    two = passes == "two"
-    assert seen == {
-        "attention": {0.1} if two else {(0.1, 0.1)},
-        "hidden": {0.05, 0.155} if two else {(0.05, 0.155)},
-    }
 
 
 @pytest.mark.parametrize("passes", ["two", "one"])
@@ -231,9 +188,3 @@ def test_sdpa_attention_drops_at_the_rate_of_the_view(encoder, batch):  # where 
 
 
 # the config
-
-
-def test_attention_copies_the_hidden_rates_unless_given():
-    assert make().dropout_views() == [(0.05, 0.05), (0.155, 0.155)]
-    assert make(attention_high=0.3).dropout_views() == [(0.05, 0.05), (0.155, 0.3)]
-    assert make(dropout_sites="hidden_only").dropout_views() == [(0.05, None), (0.155, None)]

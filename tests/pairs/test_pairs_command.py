@@ -2,16 +2,12 @@
 
 import io
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
-from commands import imported, refused
+from commands import imported, refused, run_silently
 from commands import run as run_main
 from rewriting_server import chat, serving
 from tiny_marian import text, translated
@@ -159,10 +155,10 @@ def test_help_imports_neither_torch_nor_the_client():
 
 
 def test_each_text_is_translated_and_stored_once_though_the_process_is_killed_twice(
-    tmp_path, translators, lines, cache_folder
+    tmp_path, translators, lines, cache_folder, forkserver
 ):
-    words = [sys.executable, "-m", "selfsent", "pairs", "translate", str(lines), "--via", *map(str, translators)]
-    words += ["--batch-size", "2", "--threads", "1", "--precision", "fp32", "--out", str(tmp_path / "out.jsonl")]
+    words = ["pairs", "translate", str(lines), "--via", *map(str, translators), "--out", str(tmp_path / "out.jsonl")]
+    words += ["--batch-size", "2", "--threads", "1", "--precision", "fp32"]
     path = cache_folder / "pairs" / "outputs.sqlite"
 
     def stored():
@@ -174,19 +170,24 @@ def test_each_text_is_translated_and_stored_once_though_the_process_is_killed_tw
             except sqlite3.OperationalError:  # the tables are not there yet
                 return 0
 
+    def start():
+        process = forkserver.Process(target=run_silently, args=(words, {"SELFSENT_CACHE": str(cache_folder)}))
+        process.start()
+        return process
+
     for goal in (6, 30):
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = start()
         deadline = time.monotonic() + 120
-        while stored() < goal and process.poll() is None and time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(0.005)
-        assert process.poll() is None, "it ended before it could be killed"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        while stored() < goal and process.is_alive() and time.monotonic() < deadline:
+            process.join(0.005)
+        assert process.is_alive(), "it ended before it could be killed"
+        process.kill()
+        process.join()
         assert goal <= stored() < 120
         assert not (tmp_path / "out.jsonl").exists()
-    said = subprocess.run(words, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
+    last = start()
+    last.join()
+    assert last.exitcode == 0
     found = rows(tmp_path / "out.jsonl")
     assert [row["text"] for row in found] == lines.read_text().splitlines()
     assert [row["positive"] for row in found] == [translated(row["text"], 2) for row in found]

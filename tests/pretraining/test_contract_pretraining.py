@@ -259,13 +259,7 @@ def test_tables(made, monkeypatch):
 @contract("pretrain", "objective")
 @contract("objective", "mask_probability contrast_weight temperature")
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"mask_probability": 0.5},
-        {"contrast_weight": 0.7},
-        {"contrast_weight": 0.7, "temperature": 0.4},
-    ],
+    "settings", [{}, {"mask_probability": 0.5}, {"contrast_weight": 0.7}, {"contrast_weight": 0.7, "temperature": 0.4}]
 )
 def test_objective(settings, made, monkeypatch):
     given = {"mask_probability": 0.2, "contrast_weight": 0.0, "temperature": 0.05} | settings

@@ -137,11 +137,6 @@ def test_the_terms_are_the_cross_entropy_of_hidden_words_and_the_nt_xent_of_halv
     assert terms["adjacent"].item() == pytest.approx(0.5 * nt_xent.item(), abs=1e-4)
 
 
-def test_without_contrast_there_is_no_such_term(encoder):
-    terms = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)(encoder, {"text": tokens(encoder, 4)})
-    assert list(terms) == ["masked_lm"]
-
-
 def test_word_embeddings_start_at_the_vectors_and_special_tokens_at_random(begin, tokenizer):
     weight = AutoModelForMaskedLM.from_pretrained(begin).get_input_embeddings().weight
     vectors = torch.nn.functional.normalize(

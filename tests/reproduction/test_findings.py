@@ -57,12 +57,7 @@ def test_replicates_are_averaged_as_the_values_are():
     draw = np.random.default_rng(0)
     a, b = draw.normal(size=(2, 50)), draw.normal(size=(2, 50))
     results = [
-        Results(
-            scores=[
-                score("stsb", 1.0, replicates=a[seed]),
-                score("mrpc", 3.0, "accuracy", "", replicates=b[seed]),
-            ]
-        )
+        Results(scores=[score("stsb", 1.0, replicates=a[seed]), score("mrpc", 3.0, "accuracy", "", replicates=b[seed])])
         for seed in (0, 1)
     ]
     cell = find_cell(ONE_AND_TWO, results)
@@ -179,9 +174,7 @@ def test_untrained_rows_without_an_interval_are_not_asked_for_seeds():
 def test_a_row_without_training_counts_with_every_seed_of_the_other():
     rows = plan(70.0, 60.0)
     mixed = ArtifactPlan(
-        artifact=rows.artifact,
-        rows=(rows.rows[0], plan(70.0, 60.0, trained=False).rows[1]),
-        tasks=("stsb",),
+        artifact=rows.artifact, rows=(rows.rows[0], plan(70.0, 60.0, trained=False).rows[1]), tasks=("stsb",)
     )
     found = judge_claims(mixed, {"cls": {"one": cell(70.0, 70.2, 69.9)}, "mean": {"one": cell(60.0)}})[0]
     assert (found.direction, round(found.lead.value, 6)) == ("same", round((10 + 10.2 + 9.9) / 3, 6))

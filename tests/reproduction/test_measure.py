@@ -8,6 +8,7 @@ import shutil
 import matplotlib.image
 import numpy as np
 import pytest
+from labelled_files import FEW, shrink
 from small_runs import WORDS
 
 from selfsent.errors import ConfigurationError, DataError
@@ -29,11 +30,14 @@ def place(tmp_path_factory):
     (folder / "text.txt").write_text("\n".join(" ".join(draw.choice(WORDS, 9)) for _ in range(200)), encoding="utf-8")
     benchmark = folder / "downstream" / "STS" / "STSBenchmark"
     benchmark.mkdir(parents=True)
+    patched = pytest.MonkeyPatch()
+    shrink(patched, "stsb", FEW)
     texts = [" ".join(draw.choice(WORDS, 6)) for _ in range(60)]
     for ((file, count),) in map(dict.items, SETS["stsb"].splits.values()):
         rows = [f"g\tf\ty\t1\t{draw.uniform(0, 5):.2f}\t{'	'.join(draw.choice(texts, 2))}" for _ in range(count)]
         (benchmark / file).write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return folder
+    yield folder
+    patched.undo()
 
 
 @pytest.fixture(autouse=True)

@@ -1,35 +1,20 @@
 """Several processes train as one does with the whole batch; they say where they differ, and end together."""
 
-import multiprocessing
 import os
 import signal
 import socket
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import rank_worker
 import torch
 from rank_worker import RECIPES, errors_of, run_rank, train
 
-import selfsent
 from selfsent.errors import ConfigurationError
 from selfsent.runtime import distributed
 from selfsent.runtime.launch import launched, require_one
 
 PATIENCE = 300  # seconds, on a busy machine
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    """A process that has imported what the others need, and forks one for each rank."""
-    with pytest.MonkeyPatch.context() as patched:
-        paths = [str(Path(selfsent.__file__).parents[1]), str(Path(rank_worker.__file__).parent)]
-        patched.setenv("PYTHONPATH", os.pathsep.join(paths))
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["rank_worker"])
-        yield context
 
 
 @pytest.fixture(scope="module")

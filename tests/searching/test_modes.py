@@ -39,10 +39,7 @@ def inside(text):
     return (
         (f"{second}.", f"{first}. {third}")
         if clean.content_key(text.passages[0]) % 2 == 0
-        else (
-            third,
-            f"{first}. {second}.",
-        )
+        else (third, f"{first}. {second}.")
     )
 
 

@@ -121,10 +121,10 @@ def test_the_best_has_the_highest_dev_score_and_two_seeds_conclude_nothing(whole
     assert all(trial.p_reference is None for trial in done)
 
 
-@pytest.mark.parametrize("evaluations", [1, 5, 9])
-def test_a_sweep_that_was_killed_ends_with_the_same_bytes(sweep, tmp_path, whole, evaluations):
-    with pytest.raises(Killed):
-        sweep(tmp_path / "sweep", THREE, seeds=2, progress=KillAt(evaluations))
+def test_a_sweep_that_was_killed_ends_with_the_same_bytes(sweep, tmp_path, whole):
+    for evaluations in (1, 5, 4):
+        with pytest.raises(Killed):
+            sweep(tmp_path / "sweep", THREE, seeds=2, resume=True, progress=KillAt(evaluations))
     again = sweep(tmp_path / "sweep", THREE, seeds=2, resume=True)
     assert weights(again.folder) == weights(whole.folder)
     for name in ("sweep.json", "sweep.csv", "sweep.md", "sweep.png"):

@@ -199,8 +199,7 @@ def test_clipping(made):
 
 @contract("train", "cached chunk_size")
 @pytest.mark.parametrize(
-    ("changes", "sizes"),
-    [({}, [16]), ({"cached": True}, [16]), ({"cached": True, "chunk_size": 3}, [6, 6, 4] * 2)],
+    ("changes", "sizes"), [({}, [16]), ({"cached": True}, [16]), ({"cached": True, "chunk_size": 3}, [6, 6, 4] * 2)]
 )
 def test_chunks(changes, sizes, made):
     built, seen = made(train={"batch_size": 8, "drop_last": True, **changes}), []
@@ -256,13 +255,7 @@ def test_what_happens_at_which_step(changes, evaluations, checkpoints, logged, m
 @contract("train", "select patience")
 @pytest.mark.parametrize(
     ("changes", "ended", "best"),
-    [
-        ({}, 6, 5),
-        ({"select": "last"}, 6, 6),
-        ({"patience": 1}, 2, 1),
-        ({"patience": 2}, 3, 1),
-        ({"patience": 3}, 6, 5),
-    ],
+    [({}, 6, 5), ({"select": "last"}, 6, 6), ({"patience": 1}, 2, 1), ({"patience": 2}, 3, 1), ({"patience": 3}, 6, 5)],
 )
 def test_which_weights_are_kept(changes, ended, best, made):
     train = {"batch_size": 4, "steps": 6, "evaluate_every": 1, "select": "retrieval", **changes}

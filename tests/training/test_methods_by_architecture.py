@@ -41,9 +41,11 @@ def step(encoder, name, **changes):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", registry.method_names())
-def test_every_method_trains_every_bidirectional_encoder(method, family, tmp_path):
-    step(load_encoder(make_base(tmp_path, family), pooling="mean"), method)
+def test_every_method_trains_every_bidirectional_encoder(family, tmp_path):
+    encoder = load_encoder(make_base(tmp_path, family), pooling="mean")
+    for method in registry.method_names():
+        step(encoder, method)
+        encoder.zero_grad()
 
 
 @pytest.mark.parametrize("family", OTHERS)
@@ -55,8 +57,9 @@ def test_what_needs_no_dropout_trains_t5_and_decoders(family, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:template")  # these tokenizers do not know DenoSent's words
-@pytest.mark.parametrize("family", REFUSING)
-@pytest.mark.parametrize("method", ["simcse", "scd", "whitenedcse", "denosent"])
+@pytest.mark.parametrize(
+    ("method", "family"), [("simcse", "t5"), ("scd", "qwen3"), ("whitenedcse", "t5"), ("denosent", "qwen3")]
+)
 def test_a_refusal_names_the_methods_that_work(method, family, tmp_path, monkeypatch):
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
     base = make_folder(tmp_path / "base", family)

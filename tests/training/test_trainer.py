@@ -262,54 +262,6 @@ def test_accumulation_is_refused_for_a_loss_within_the_batch_unless_allowed(bert
     assert outcome.steps == 2
 
 
-class Plain(torch.optim.SGD):
-    """SGD in AdamW's place."""
-
-    def __init__(self, groups, lr, **_):
-        super().__init__(groups, lr=lr)
-
-
-def test_accumulated_gradients_are_the_mean_over_their_batches(bert, tmp_path, monkeypatch):
-    """With SGD of rate 1 and no clipping, the update is the gradient."""
-
-    monkeypatch.setattr(trainer, "AdamW", Plain)
-    options = {
-        "select": "last",
-        "max_grad_norm": 0.0,
-        "schedule": "constant",
-        "learning_rate": 1.0,
-        "evaluate_every": 0,
-    }
-    start = load_encoder(bert, pooling="cls").state_dict()
-    name = next(name for name in start if name.endswith("query.weight"))
-    both, _, _ = fit(bert, tmp_path / "both", accumulation=2, allow_accumulation=True, steps=1, **options)
-    updates = []
-    for part in range(2):
-        monkeypatch.setattr(Batches, "__call__", lambda self, step, part=part, plan=Batches.__call__: plan(self, part))
-        monkeypatch.setattr(
-            trainer, "seed_step", lambda seed, step, part=part, plan=trainer.seed_step: plan(seed, part)
-        )
-        alone, _, _ = fit(bert, tmp_path / f"part-{part}", steps=1, **options)
-        updates.append(alone.state_dict()[name] - start[name])
-        monkeypatch.undo()
-        monkeypatch.setattr(trainer, "AdamW", Plain)
-    torch.testing.assert_close(both.state_dict()[name] - start[name], sum(updates) / 2, atol=1e-6, rtol=1e-3)
-
-
-def test_clipping_covers_encoder_and_objective_together(bert, tmp_path, monkeypatch):
-    norms = []
-
-    class Measured(Plain):
-        def step(self):
-            gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
-            norms.append(torch.stack([g.square().sum() for g in gradients]).sum().sqrt().item())
-            super().step()
-
-    monkeypatch.setattr(trainer, "AdamW", Measured)
-    fit(bert, tmp_path / "run", select="last", max_grad_norm=1e-3, steps=3)
-    assert norms == pytest.approx([1e-3] * 3, rel=1e-3)
-
-
 def test_the_schedule_is_linear_to_zero_and_warms_up_from_the_first_update():
     config = TrainConfig(learning_rate=1.0)
     assert [optimizer.learning_rate(step, 4, config) for step in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
@@ -356,20 +308,3 @@ def test_an_alarm_reaches_the_watcher_and_the_log(bert, tmp_path):
     )
     assert [message for message in watch.said if message.startswith("warning: embeddings are collapsing")]
     assert "alarm" in (tmp_path / "run" / "log.jsonl").read_text()
-
-
-def test_adam_without_bias_correction_is_its_formula_in_slow_steps():
-    config = TrainConfig(learning_rate=0.1, adam_bias_correction=False, adam_epsilon=1e-3)
-    rate, decay = 0.1, 0.2
-    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
-    adamw = torch.optim.AdamW([weight], betas=config.adam_betas)
-    expected, m, v = weight.detach().clone(), torch.zeros(3).double(), torch.zeros(3).double()
-    beta1, beta2 = config.adam_betas
-    for step in range(5):
-        gradient = torch.tensor([0.3, -0.1, 0.02]).double() * (step + 1)
-        m, v = beta1 * m + (1 - beta1) * gradient, beta2 * v + (1 - beta2) * gradient**2
-        expected = expected - rate * decay * expected - rate * m / (v.sqrt() + 1e-3)
-        weight.grad = gradient
-        adamw.param_groups[0] |= optimizer.adam_settings(step, rate, decay, config)
-        adamw.step()
-        torch.testing.assert_close(weight.detach(), expected)

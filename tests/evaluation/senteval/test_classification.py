@@ -11,11 +11,7 @@ from selfsent.errors import DataError
 from selfsent.evaluation import bootstrap
 from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import SentEval
-from selfsent.evaluation.senteval.classification import (
-    Classification,
-    entailment_features,
-    pair_features,
-)
+from selfsent.evaluation.senteval.classification import Classification, entailment_features, pair_features
 from selfsent.evaluation.senteval.cross_validation import Classifier
 from selfsent.evaluation.task import LabelledExamples, sorted_examples
 

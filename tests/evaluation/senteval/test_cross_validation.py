@@ -147,10 +147,7 @@ def test_the_hidden_layer_is_chosen_by_the_development_accuracy():
     features, labels = problem(rows=90)
     rows = np.arange(90)
     learners = tuple(
-        (
-            f"{width} units",
-            SentEval(batch_size=16, tenacity=1, max_passes=40, hidden=width, grid=(1e-5,)),
-        )
+        (f"{width} units", SentEval(batch_size=16, tenacity=1, max_passes=40, hidden=width, grid=(1e-5,)))
         for width in (1, 30)
     )
     splits = cut(rows[:50], rows[70:], dev=rows[50:70])
