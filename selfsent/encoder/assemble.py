@@ -1,10 +1,10 @@
 """A SentenceTransformer of stock modules: a transformer, and what pools its hidden states."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
-from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,11 +16,11 @@ from sentence_transformers.sentence_transformer.modules import (
     WordWeights,
 )
 from torch import nn
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedModel
+from transformers import MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from selfsent.encoder import prompt
-from selfsent.encoder.folder import CLOSED
+from selfsent.encoder.folder import CLOSED, ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.runtime.imports import without_collection
 
@@ -29,11 +29,12 @@ POOLINGS = ("cls", "cls_pooler", "first_last", "first_last_paper", "lasttoken", 
 _OF_LAYERS = {"first_last_paper": 0, "first_last": 1, "top2": -1}  # the first layer of the mean; the other is the last
 
 
-def assemble(where: Path, pooling: str, template: str) -> SentenceTransformer:
+def assemble(module: ModuleEntry, config: PreTrainedConfig, pooling: str, template: str) -> SentenceTransformer:
     """Build a SentenceTransformer of stock modules that pools as asked."""
+    pooler = {} if pooling == "cls_pooler" else without_pooler(config)
     base = Transformer(
-        str(where),
-        model_kwargs={"use_safetensors": True, **({} if pooling == "cls_pooler" else without_pooler(where)), **CLOSED},
+        str(module.path),
+        model_kwargs={"use_safetensors": True, **pooler, **CLOSED},
         config_kwargs={**({"output_hidden_states": True} if pooling in _OF_LAYERS else {}), **CLOSED},
         processor_kwargs={**CLOSED},
     )
@@ -46,10 +47,8 @@ def assemble(where: Path, pooling: str, template: str) -> SentenceTransformer:
         for word, number in vocabulary.items():
             words[number] = word
         weights = WordWeights(words, {mask: 1.0}, unknown_word_weight=0.0)
-    if pooling == "cls_pooler":
-        _, loading = AutoModel.from_pretrained(where, use_safetensors=True, output_loading_info=True, **CLOSED)
-        if getattr(model, "pooler", None) is None or any("pooler" in key for key in loading["missing_keys"]):
-            raise EncoderError(f"{str(where)!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
+    if pooling == "cls_pooler" and not any(name.endswith("pooler.dense.weight") for name in module.headers):
+        raise EncoderError(f"{str(module.path)!r} has no pretrained pooler: choose pooling 'cls' or 'mean'")
     return SentenceTransformer(modules=[base, *pooling_modules(pooling, model, weights)], device="cpu")
 
 
@@ -82,9 +81,18 @@ def pooling_modules(pooling: str, model: PreTrainedModel, mask_weights: WordWeig
     return modules
 
 
-def without_pooler(where: Path) -> dict[str, object]:
+def take_settings(encoder: SentenceTransformer, settings: Mapping[str, Any]) -> SentenceTransformer:
+    """Give an encoder what ``config_sentence_transformers.json`` says, and return it."""
+    encoder.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
+    encoder.default_prompt_name, encoder.truncate_dim, encoder.similarity_fn_name = (
+        settings.get(name) for name in ("default_prompt_name", "truncate_dim", "similarity_fn_name")
+    )
+    return encoder
+
+
+def without_pooler(config: PreTrainedConfig) -> dict[str, object]:
     """Leave BERT's pooler out where the class allows: it is unused, and often random, which no digest could compare."""
-    model = MODEL_MAPPING.get(type(AutoConfig.from_pretrained(where, **CLOSED)), None)
+    model = MODEL_MAPPING.get(type(config), None)
     return {"add_pooling_layer": False} if isinstance(model, type) and may_have_pooler(model) else {}
 
 
