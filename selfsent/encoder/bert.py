@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-from selfsent.encoder.base import TextReader, TokenizedText, require_finite_weights
+from selfsent.encoder.base import TextReader, TokenizedText
 from selfsent.encoder.batches import LayersEncoder, encode_rows, pad_rows, ready_layers
 from selfsent.encoder.bert_layers import BertLayers, BertShape
 from selfsent.encoder.folder import ModelFolder, ModuleEntry
@@ -178,14 +178,12 @@ def open_bert(folder: ModelFolder) -> BertEncoder | None:
     """Open a folder; None where transformers has to read it.
 
     Raises:
-        EncoderError: a vocabulary that is not that of the weights, or vectors that are not finite.
+        EncoderError: a vocabulary that is not that of the weights.
     """
     try:
-        encoder = _open(folder)
+        return _open(folder)
     except _NotKnownError:
         return None
-    require_finite_weights(encoder.embed(["a"], precision="fp32"), folder.name)
-    return encoder
 
 
 def _open(folder: ModelFolder) -> BertEncoder:

@@ -15,16 +15,11 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModel,
-    MT5Config,
-    MT5EncoderModel,
     PreTrainedConfig,
     PreTrainedModel,
-    T5Config,
-    T5EncoderModel,
-    UMT5Config,
-    UMT5EncoderModel,
 )
 
+from selfsent.encoder.assemble import HALVES
 from selfsent.encoder.base import UNLIMITED, require_finite_weights
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_sites
 from selfsent.encoder.embed import collate, embed
@@ -44,8 +39,6 @@ from selfsent.errors import ConfigurationError, EncoderError, UserError, first_l
 from selfsent.progress import SILENT, Progress
 
 _NAMED = 3  # tensors in a message
-# Of these, which have a decoder, too, the encoder alone is opened, as sentence-transformers does.
-HALVES: dict[type, Any] = {T5Config: T5EncoderModel, MT5Config: MT5EncoderModel, UMT5Config: UMT5EncoderModel}
 
 
 def require_transformer(module: ModuleEntry) -> PreTrainedConfig:
@@ -84,12 +77,6 @@ def require_transformer(module: ModuleEntry) -> PreTrainedConfig:
     }
     require_loaded(folder, model, loading, needed=lambda key: not key.startswith("pooler."))
     return config
-
-
-def is_decoder(config: PreTrainedConfig) -> bool:
-    """Tell whether every token of a transformer sees those before it alone, so that the last sees the whole text."""
-    kind = type(config)
-    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and kind not in HALVES
 
 
 def require_loaded(

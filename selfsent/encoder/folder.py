@@ -55,35 +55,29 @@ class ModuleEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolder:
-    """The folder of a model, verified and read once: all that tells how it is opened, but for weights and vocabulary.
+    """The folder of a model, verified and read once: all that says how it is opened but weights and vocabulary."""
 
-    Attributes:
-        name: what messages call it.
-        modules: in their order; of a folder without ``modules.json`` a transformer alone.
-        listed: whether it has that file.
-        settings: ``config_sentence_transformers.json``; empty where there is none, as the next two.
-        texts: ``sentence_bert_config.json``, how a transformer reads texts.
-        tokens: ``tokenizer_config.json`` of a transformer.
-        encoders: those of a pair.
-        fractions: those of the cosine that they have.
-        axes: those of a smaller pair.
-    """
-
-    name: str
+    name: str  # what messages call it
     path: Path
-    modules: Sequence[ModuleEntry]
-    listed: bool
-    settings: dict[str, Any]
-    texts: dict[str, Any] = field(default_factory=dict)
-    tokens: dict[str, Any] = field(default_factory=dict)
-    encoders: "Sequence[ModelFolder]" = ()
-    fractions: Sequence[float] = ()
-    axes: Float[np.ndarray, "E K"] | None = None
+    modules: Sequence[ModuleEntry]  # in their order; of a folder without modules.json a transformer alone
+    listed: bool  # whether it has that file
+    settings: dict[str, Any]  # config_sentence_transformers.json; empty where there is none, as the next two
+    texts: dict[str, Any] = field(default_factory=dict)  # sentence_bert_config.json: how a transformer reads texts
+    tokens: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json of a transformer
+    encoders: "Sequence[ModelFolder]" = ()  # of a pair
+    fractions: Sequence[float] = ()  # of the cosine that they have
+    axes: Float[np.ndarray, "E K"] | None = None  # of a smaller pair
 
     @property
     def kinds(self) -> list[str]:
         """The classes of its modules."""
         return [module.kind for module in self.modules]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a SentenceTransformer of the same modules is given, for the settings of this folder."""
+        names = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+        return {name: self.settings.get(name) for name in names}
 
     @property
     def unit_added(self) -> bool:
@@ -282,6 +276,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, kind: type[T]) -> T:
+    require_plain(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

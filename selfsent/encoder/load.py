@@ -5,19 +5,16 @@ from pathlib import Path
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding, WordWeights
-from tokenizers import Tokenizer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding, WordWeights
 
-from selfsent.encoder import prompt
-from selfsent.encoder.assemble import POOLINGS, assemble, quietly, take_settings, without_pooler
-from selfsent.encoder.checks import is_decoder, limit_length, require_transformer, require_vectors, require_vocabulary
+from selfsent.encoder.assemble import POOLINGS, assemble, assemble_int8, quietly, without_pooler
+from selfsent.encoder.checks import limit_length, require_transformer, require_vectors, require_vocabulary
 from selfsent.encoder.dropout import install_dropout, set_dropout
 from selfsent.encoder.embed import install_word_dropout
 from selfsent.encoder.folder import CLOSED, PAIR, UNIT, ModelFolder, one_sentence
 from selfsent.encoder.inspect import pooling_name, transformer_of
 from selfsent.encoder.pair_module import open_pair
 from selfsent.encoder.released import read_encoder
-from selfsent.encoder.static import read_vectors
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 
 _FIXED = {"StaticEmbedding": "static vectors, which are averaged", PAIR: "a pair of encoders"}
@@ -67,7 +64,6 @@ def load_encoder(
         encoder = _open(folder, pooling, template)
         for tensor in chain(encoder.parameters(), encoder.buffers()):
             tensor.data = tensor.data.clone()  # and not mapped to a file, which another program may write into
-        require_vocabulary(encoder, folder.name)
         for module in encoder:
             if isinstance(module, WordWeights):
                 module.requires_grad_(False)  # the weights of words are fixed
@@ -75,11 +71,13 @@ def load_encoder(
         if model is not None:
             model.float()
             install_dropout(model)
-            limit_length(encoder, max_length)
         elif isinstance(encoder[0], StaticEmbedding):
             install_word_dropout(encoder[0].float())
         if dropout is not None:
             set_dropout(encoder, dropout)
+        require_vocabulary(encoder, folder.name)
+        if model is not None:
+            limit_length(encoder, max_length)
         require_vectors(encoder.eval(), folder.name)
         return encoder
 
@@ -87,7 +85,7 @@ def load_encoder(
 def _open(folder: ModelFolder, pooling: str | None, template: str | None) -> SentenceTransformer:
     first = folder.modules[0]
     config = require_transformer(first) if first.kind == "Transformer" else None
-    encoder = _open_int8(folder) if config is None else None
+    encoder = assemble_int8(folder) if config is None else None
     if encoder is None and folder.listed and pooling in (None, "prompt", "mean"):
         # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.
         exact = {"dtype": torch.float32, "use_safetensors": True}
@@ -100,22 +98,4 @@ def _open(folder: ModelFolder, pooling: str | None, template: str | None) -> Sen
     if encoder is not None and pooling in own and template is None:
         return encoder
     assert config is not None  # static vectors have no pooling but their own
-    usual = "lasttoken" if is_decoder(config) else "mean"
-    encoder = assemble(first, config, pooling or usual, template or prompt.TEMPLATE)
-    return take_settings(encoder, folder.settings)
-
-
-def _open_int8(folder: ModelFolder) -> SentenceTransformer | None:
-    """Open static vectors in int8, as model2vec writes them, as floats, which torch trains; None: they are floats."""
-    (first, *behind), table = folder.modules, None
-    if "I8" in {kind for kind, _ in first.headers.values()}:
-        table = read_vectors(first)
-    if table is None:
-        return None
-    if {*folder.kinds[1:]} - {"Normalize"}:
-        raise EncoderError(
-            f"{folder.path} has {behind[0].kind} behind static vectors in int8: save its vectors as floats"
-        )
-    static = StaticEmbedding(Tokenizer.from_file(str(first.path / "tokenizer.json")), embedding_weights=table)
-    encoder = SentenceTransformer(modules=[static, *(Normalize() for _ in behind)], device="cpu")
-    return take_settings(encoder, folder.settings)
+    return assemble(folder, config, pooling, template)

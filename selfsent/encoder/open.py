@@ -6,7 +6,7 @@ torch, and transformers above it, are imported when an encoder needs them, which
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from selfsent.encoder.base import Encoder, TextEncoder
+from selfsent.encoder.base import Encoder, TextEncoder, require_finite_weights
 from selfsent.encoder.folder import ModelFolder, one_sentence
 from selfsent.encoder.pair import EncoderPair
 from selfsent.encoder.released import read_encoder
@@ -56,11 +56,15 @@ def _open_directly(folder: ModelFolder, progress: Progress) -> Encoder | None:
         pair = EncoderPair([encoder for encoder in encoders if encoder], folder.fractions, axes=folder.axes)
         return pair if pair.take_settings(folder.settings) else None
     if folder.kinds[0] == "StaticEmbedding":
-        return open_static(folder)
-    with loading("torch", progress):
-        from selfsent.encoder.bert import open_bert
+        encoder: Encoder | None = open_static(folder)
+    else:
+        with loading("torch", progress):
+            from selfsent.encoder.bert import open_bert
 
-    return open_bert(folder)
+        encoder = open_bert(folder)
+    if encoder is not None:
+        require_finite_weights(encoder.embed(["a"], precision="fp32"), folder.name)
+    return encoder
 
 
 def as_encoder(encoder: TextEncoder) -> Encoder:

@@ -16,7 +16,6 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder.assemble import take_settings
 from selfsent.encoder.folder import AXES_FILE, CLOSED, PAIR_FILE, ModelFolder
 from selfsent.encoder.pair import spread_prompt
 
@@ -120,5 +119,5 @@ def join_encoders(
 def open_pair(folder: ModelFolder, open_part: Callable[[ModelFolder], SentenceTransformer]) -> SentenceTransformer:
     """Open the encoders of a saved folder, each by ``open_part``, and join them."""
     axes = None if folder.axes is None else torch.from_numpy(folder.axes)
-    pair = join_encoders([open_part(part) for part in folder.encoders], folder.fractions, axes)
-    return take_settings(pair, folder.settings)
+    module = PairModule([open_part(part) for part in folder.encoders], folder.fractions, axes)
+    return SentenceTransformer(modules=[module], device="cpu", **folder.arguments).eval()

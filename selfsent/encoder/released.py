@@ -19,16 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from selfsent.encoder.folder import (
-    AGAIN,
-    CLOSED,
-    ModelFolder,
-    find_model,
-    one_sentence,
-    read_table,
-    require_plain,
-    verify_files,
-)
+from selfsent.encoder.folder import AGAIN, CLOSED, ModelFolder, find_model, one_sentence, read_table, verify_files
 from selfsent.errors import EncoderError, first_line
 from selfsent.storage import atomic
 
@@ -66,7 +57,8 @@ def read_encoder(name: str | Path | ModelFolder) -> ModelFolder:
     if isinstance(name, ModelFolder):
         return name
     with one_sentence(str(name)):
-        return ModelFolder.read(find_encoder(name), str(name))
+        path = find_encoder(name)
+        return ModelFolder.read(path, str(name))
 
 
 def find_encoder(name: str | Path) -> Path:
@@ -95,7 +87,6 @@ def plain_folder(path: Path) -> Path | None:
     if path.is_file() and not tarfile.is_tarfile(path):
         return None
     if path.is_dir():
-        require_plain(path / "config.json")
         if _kind(path) is None:
             return None
         verify_files(path)

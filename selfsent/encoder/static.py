@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from selfsent.corpus.word_lookup import WordLookup
-from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText, require_finite_weights
+from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText
 from selfsent.encoder.folder import ModelFolder, ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
@@ -115,10 +115,7 @@ def open_static(folder: ModelFolder) -> StaticEncoder | None:
     require_unknown_token(tokenizer, folder.name)
     encoder = StaticEncoder(table, tokenizer, unit=len(folder.modules) == 2)
     encoder.unit_added = folder.unit_added
-    if not encoder.take_settings(folder.settings):
-        return None
-    require_finite_weights(encoder.embed(["a"]), folder.name)
-    return encoder
+    return encoder if encoder.take_settings(folder.settings) else None
 
 
 def read_vectors(module: ModuleEntry) -> Float[np.ndarray, "V D"] | None:
