@@ -35,7 +35,7 @@ def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
     from datasets import load_dataset, load_from_disk
     from transformers import AutoTokenizer
 
-    from selfsent.encoder.folder import find_model, read_modules
+    from selfsent.encoder.released import read_encoder
 
     cores, cache = len(os.sched_getaffinity(0)), str(folder / "cache")
     rows = load_dataset("json", data_files=str(documents), split="train", cache_dir=cache)
@@ -45,7 +45,7 @@ def prepare_as_a_peer(documents: Path, base: str, folder: Path) -> None:
     options |= {"threshold": 0.7, "ngram": 2, "num_perm": 64, "min_length": 1, "hash_func": "xxh3"}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     subprocess.run([sys.executable, "-m", "text_dedup.minhash", "--local", *words], check=True)
-    tokenizer = AutoTokenizer.from_pretrained(read_modules(find_model(base))[0].folder)
+    tokenizer = AutoTokenizer.from_pretrained(read_encoder(base).modules[0].path)
 
     def tokenize(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
         return {"ids": tokenizer(batch["text"], truncation=True, max_length=32)["input_ids"]}

@@ -30,9 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("repeatable", derandomize=True)  # the same examples in every run
 hypothesis.settings.load_profile("repeatable")
-GENUINE = {name: getattr(load, name) for name in ("_open", "require_transformer")}
-for _name, _function in GENUINE.items():
-    setattr(load, _name, once(_function))
+GENUINE = load._open
+load._open = once(GENUINE)
 ROOT = Path(__file__).parent.parent
 # Where tensors are computed, and where that is tested, shapes and types are checked at every call.
 TYPED = ("encoder", "evaluation", "objectives", "pretraining", "word_vectors", "test_functional.py")
@@ -45,8 +44,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def genuine_opening() -> dict[str, Callable]:
-    """The functions of ``load`` that read a folder, as they are without ``once``."""
+def genuine_opening() -> Callable:
+    """The function of ``load`` that reads a folder, as it is without ``once``."""
     return GENUINE
 
 

@@ -3,7 +3,6 @@
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import xxhash
@@ -14,31 +13,32 @@ _KEPT, _BYTES = 24, 4 << 20  # results of each function; the largest folder that
 
 
 def once(function: Callable) -> Callable:
-    """Return a function of a folder, first of all, whose result is copied where the files of that folder are the same.
+    """Return a function of a folder and settings, whose result is copied where the folder's files are the same.
 
     It leaves torch's generator as it was, whether it reads or copies.
     """
     results: OrderedDict = OrderedDict()
 
-    def remembering(folder, first=None, *settings):
-        folder = Path(folder)
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    def remembering(folder, *settings):
+        paths = sorted(path for path in folder.path.rglob("*") if path.is_file())
         if sum(path.stat().st_size for path in paths) > _BYTES:
-            return function(folder, *filter(None, [first]), *settings)
+            return function(folder, *settings)
         content = xxhash.xxh3_128()
         for path in paths:
-            content.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
+            content.update(f"{path.relative_to(folder.path)} {path.stat().st_size} ".encode() + path.read_bytes())
         key = content.digest(), *settings
         if key not in results:
             with torch.random.fork_rng(devices=[]):
-                results[key] = function(folder, *filter(None, [first]), *settings)
+                results[key] = function(folder, *settings)
             if len(results) > _KEPT:
                 results.popitem(last=False)
         results.move_to_end(key)
         encoder = copy.deepcopy(results[key])
-        model = encoder and transformer_of(encoder)
+        model = transformer_of(encoder)
         if model is not None:  # which reads a head from the folder that it came from
-            model.name_or_path = model.config._name_or_path = encoder.tokenizer.name_or_path = str(first.folder)
+            model.name_or_path = model.config._name_or_path = encoder.tokenizer.name_or_path = str(
+                folder.modules[0].path
+            )
         return encoder
 
     return remembering

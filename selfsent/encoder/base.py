@@ -8,14 +8,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 from tokenizers import Encoding, Tokenizer
 
-from selfsent.encoder.folder import read_table
 from selfsent.errors import ConfigurationError, EncoderError, unknown
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.precision import require_dimensions, require_precision
@@ -334,12 +332,6 @@ class Encoder(ABC):
         self.default_prompt_name, self.truncate_dim = default, settings.get("truncate_dim")
         understood = default is None or default in self.prompts
         return understood and isinstance(self.truncate_dim, int | None) and not settings.get("requirements")
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return what ``config_sentence_transformers.json`` says; nothing where there is none."""
-    path = folder / "config_sentence_transformers.json"
-    return read_table(path) if path.exists() else {}
 
 
 def require_finite(vectors: Float[np.ndarray, "N D"], texts: Sequence[str]) -> None:

@@ -8,22 +8,21 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 import xxhash
 from jaxtyping import Float
-from safetensors import safe_open
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-from selfsent.encoder.base import TextReader, TokenizedText, read_settings, require_finite_weights
+from selfsent.encoder.base import TextReader, TokenizedText
 from selfsent.encoder.batches import LayersEncoder, encode_rows, pad_rows, ready_layers
 from selfsent.encoder.bert_layers import BertLayers, BertShape
-from selfsent.encoder.folder import UNIT, ModuleEntry, read_table
+from selfsent.encoder.folder import ModelFolder, ModuleEntry
 from selfsent.encoder.static import require_words
 from selfsent.progress import Progress
 
@@ -175,44 +174,39 @@ def _known(value: T | None) -> T:
     return value
 
 
-def open_bert(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEncoder | None:
+def open_bert(folder: ModelFolder) -> BertEncoder | None:
     """Open a folder; None where transformers has to read it.
 
     Raises:
-        EncoderError: a vocabulary that is not that of the weights, or vectors that are not finite.
+        EncoderError: a vocabulary that is not that of the weights.
     """
     try:
-        encoder = _open(folder, entries, name)
+        return _open(folder)
     except _NotKnownError:
         return None
-    require_finite_weights(encoder.embed(["a"], precision="fp32"), name)
-    return encoder
 
 
-def _open(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEncoder:
-    _known((folder / "modules.json").exists() and entries[0].kind == "Transformer")
-    _known([entry.kind for entry in entries[1:]] in MODULES_BEHIND)
-    inner, modules = entries[0].folder, {entry.kind: entry.folder for entry in entries[1:]}
-    config, settings = read_table(inner / "config.json"), _read_if_there(inner / "sentence_bert_config.json")
-    shape, tokenizer = _known(BertShape.of(config)), _open_tokenizer(inner)
-    _known(all(key == "max_seq_length" or value == _TRANSFORMER.get(key, ...) for key, value in settings.items()))
-    layers = _open_layers(inner, shape)
+def _open(folder: ModelFolder) -> BertEncoder:
+    _known(folder.listed and folder.kinds[0] == "Transformer" and folder.kinds[1:] in MODULES_BEHIND)
+    first, modules = folder.modules[0], {module.kind: module for module in folder.modules}
+    config, texts, tokens = first.config, folder.texts, folder.tokens
+    shape, tokenizer = _known(BertShape.of(config)), _open_tokenizer(folder)
+    _known(all(key == "max_seq_length" or value == _TRANSFORMER.get(key, ...) for key, value in texts.items()))
+    layers = _open_layers(first, shape)
     _known(config.get("hidden_size", layers.width) == layers.width)
-    pooling = _read_pooling(read_table(modules["Pooling"] / "config.json"), layers.width)
-    _known("Dense" not in modules or _is_map(read_table(modules["Dense"] / "config.json")))
-    tokens = read_table(inner / "tokenizer_config.json")
+    pooling = _read_pooling(modules["Pooling"].config, layers.width)
+    _known("Dense" not in modules or _is_map(modules["Dense"].config))
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     table = layers.get_parameter("embeddings.word_embeddings.weight")
-    require_words(tokenizer.get_vocab(), added, len(table), name)
-    length = settings.get("max_seq_length")
+    require_words(tokenizer.get_vocab(), added, len(table), folder.name)
+    length = texts.get("max_seq_length")
     if length is None:
         length = min(int(tokens.get("model_max_length", layers.positions)), config.get("max_position_embeddings", 512))
     behind = {}
     if "WordWeights" in modules:
-        weights = _read_tensors(modules["WordWeights"] / "model.safetensors")
-        behind[WORD_WEIGHTS] = weights["emb_layer.weight"].float().flatten()
+        behind[WORD_WEIGHTS] = _read_tensors(modules["WordWeights"])["emb_layer.weight"].float().flatten()
     if "Dense" in modules:
-        behind[MAP] = _read_tensors(modules["Dense"] / "model.safetensors")["linear.weight"].float()
+        behind[MAP] = _read_tensors(modules["Dense"])["linear.weight"].float()
         _known(behind[MAP].shape[1] == layers.width)
     as_text = bool(tokens.get("split_special_tokens", False))
     steps = EncodingSteps(shape, pooling, "Normalize" in modules, min(layers.positions, length), as_text)
@@ -221,13 +215,9 @@ def _open(folder: Path, entries: Sequence[ModuleEntry], name: str) -> BertEncode
         for role in ("unk_token", "pad_token")
     )
     encoder = BertEncoder(layers, tokenizer, steps, behind, padding=padding or 0, unknown=unknown)
-    encoder.unit_added = entries[-1].folder.name.endswith(UNIT)
-    _known(encoder.take_settings(read_settings(folder)))
+    encoder.unit_added = folder.unit_added
+    _known(encoder.take_settings(folder.settings))
     return encoder
-
-
-def _read_if_there(path: Path) -> dict[str, Any]:
-    return read_table(path) if path.exists() else {}
 
 
 def _content(token: Any) -> str:  # noqa: ANN401 - a token is its text, or a table with it
@@ -252,14 +242,14 @@ def _is_map(settings: dict[str, Any]) -> bool:
     return settings.keys() <= known and names == {"sentence_embedding"} and settings.get("bias") is False and identity
 
 
-def _open_tokenizer(folder: Path) -> Tokenizer:
+def _open_tokenizer(folder: ModelFolder) -> Tokenizer:
     """Open a tokenizer that transformers would open as it is."""
-    _known((folder / "tokenizer.json").exists() and (folder / "tokenizer_config.json").exists())
-    settings = read_table(folder / "tokenizer_config.json")
+    settings, file = folder.tokens, folder.modules[0].path / "tokenizer.json"
     kind = settings.get("tokenizer_class")
+    _known(file.exists())
     _known(kind in _TOKENIZERS and settings.keys() <= {*_SAID_ELSEWHERE, *_ROLES})
     _known("right" in {settings.get("truncation_side", "right")} & {settings.get("padding_side", "right")})
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(file))
     _known(not str(kind).startswith("Bert") or _is_that_of_bert(json.loads(tokenizer.to_str()), settings))
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     _known({_content(settings[role]) for role in _ROLES if settings.get(role) is not None} <= added)
@@ -289,17 +279,16 @@ def _is_that_of_bert(definition: dict[str, Any], settings: dict[str, Any]) -> bo
     )
 
 
-def _open_layers(folder: Path, shape: BertShape) -> BertLayers:
+def _open_layers(module: ModuleEntry, shape: BertShape) -> BertLayers:
     """Open the layers; weights that are not those of the config are left to transformers' reader, which explains."""
-    files = [file.name for file in folder.glob("model*.safetensors")]
-    _known(files == ["model.safetensors"])
+    _known([file.name for file in module.weights] == ["model.safetensors"])
     try:
-        return BertLayers(_read_tensors(folder / "model.safetensors"), shape)
+        return BertLayers(_read_tensors(module), shape)
     except (KeyError, RuntimeError) as error:
         raise _NotKnownError from error
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(module: ModuleEntry) -> dict[str, Tensor]:
     """Read tensors into memory: the process dies at one that is mapped to a file that another program cuts off."""
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no dict
+    tensors = load_file(module.path / "model.safetensors")
+    return {name: tensor.clone() for name, tensor in tensors.items()}

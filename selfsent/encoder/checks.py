@@ -15,19 +15,15 @@ from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
     AutoModel,
-    MT5Config,
-    MT5EncoderModel,
+    PreTrainedConfig,
     PreTrainedModel,
-    T5Config,
-    T5EncoderModel,
-    UMT5Config,
-    UMT5EncoderModel,
 )
 
+from selfsent.encoder.assemble import HALVES
 from selfsent.encoder.base import UNLIMITED, require_finite_weights
 from selfsent.encoder.dropout import dropout_rate, dropout_rates, dropout_sites
 from selfsent.encoder.embed import collate, embed
-from selfsent.encoder.folder import AGAIN, CLOSED, read_headers
+from selfsent.encoder.folder import AGAIN, CLOSED, ModuleEntry
 from selfsent.encoder.inspect import (
     LIKE_BERT,
     embedding_width,
@@ -43,12 +39,10 @@ from selfsent.errors import ConfigurationError, EncoderError, UserError, first_l
 from selfsent.progress import SILENT, Progress
 
 _NAMED = 3  # tensors in a message
-# Of these, which have a decoder, too, the encoder alone is opened, as sentence-transformers does.
-HALVES: dict[type, Any] = {T5Config: T5EncoderModel, MT5Config: MT5EncoderModel, UMT5Config: UMT5EncoderModel}
 
 
-def require_transformer(folder: Path) -> None:
-    """Refuse a folder whose transformer reads no text into states, or whose weights are not those of its settings.
+def require_transformer(module: ModuleEntry) -> PreTrainedConfig:
+    """Return the settings of a transformer that reads text into states, and whose weights are those of its settings.
 
     Only names and shapes are read.  transformers itself draws what is missing at random, and says so in a report that
     nothing forces anybody to read.
@@ -56,6 +50,7 @@ def require_transformer(folder: Path) -> None:
     Raises:
         EncoderError: not an encoder, or weights that are missing, left over or of another shape.
     """
+    folder, tensors = module.path, len(module.headers)
     config = AutoConfig.from_pretrained(folder, **CLOSED)
     half = type(config) in HALVES
     known = half or type(config) in MODEL_FOR_MASKED_LM_MAPPING or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
@@ -64,7 +59,6 @@ def require_transformer(folder: Path) -> None:
             f"{str(folder)!r} is no encoder: its model type is {config.model_type!r}; "
             f"give a bidirectional one, such as {LIKE_BERT}, a T5, or a decoder such as Qwen3"
         )
-    tensors = len(read_headers(folder))
     if not 0 < getattr(config, "num_hidden_layers", 1) <= tensors:  # otherwise all of them would be built first
         raise EncoderError(
             f"config.json of {folder} does not fit its weights: it says {config.num_hidden_layers} layers, and the "
@@ -82,12 +76,7 @@ def require_transformer(folder: Path) -> None:
         key for key in loading["unexpected_keys"] if not (half and key.startswith("decoder."))
     }
     require_loaded(folder, model, loading, needed=lambda key: not key.startswith("pooler."))
-
-
-def is_decoder(folder: Path) -> bool:
-    """Tell whether every token of a folder's transformer sees those before it alone, so that the last sees the text."""
-    kind = type(AutoConfig.from_pretrained(folder, **CLOSED))
-    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and kind not in HALVES
+    return config
 
 
 def require_loaded(

@@ -1,13 +1,17 @@
-"""The folder of a model before any library reads it: where it is, which modules it names, whether it is as written."""
+"""The folder of a model, read once before any library reads it: which modules it names, whether it is as written."""
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
 
 from selfsent.errors import EncoderError, SelfsentError, first_line
 from selfsent.storage import atomic
@@ -21,10 +25,14 @@ SHIPPED = {  # the encoders that come with the package
     "builtin-static": _HERE / "static",
     "builtin-mlm": _HERE / "masked_lm",  # which builtin was trained from; with the head that guesses words
 }
+SETTINGS = "config_sentence_transformers.json"
 PAIR = "PairModule"  # the one module that is not of sentence-transformers
+PAIR_FILE = "pair.json"  # with the fractions of the cosine that its encoders have
+AXES_FILE = "axes.safetensors"  # of a smaller pair
 UNIT = "_UnitLength"  # how the path of the Normalize that save_encoder adds ends: training and classifiers skip it
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
+_CONFIGURED = {*_WEIGHTED, "Pooling"} - {"StaticEmbedding"}  # whose config.json is looked at; WordWeights' is long
 _MODULES = _WEIGHTED | {"Dropout", "Normalize", "Pooling", "WordWeights"}
 # Of a model on the hub, no code, and pickles where it has no other weights.
 _FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", atomic.CHECKSUMS)
@@ -34,12 +42,76 @@ _NOT_FETCHED = ("onnx/*", "openvino/*")
 AGAIN = "copy the folder again, whole"
 
 
-class ModuleEntry(NamedTuple):
-    """One module of ``modules.json``."""
+@dataclass(frozen=True)
+class ModuleEntry:
+    """One module of ``modules.json``, read but for its weights."""
 
     kind: str  # the name of its class
-    name: str
-    folder: Path
+    path: Path
+    config: dict[str, Any] = field(default_factory=dict)  # config.json, where it is looked at here
+    weights: Sequence[Path] = ()  # their files
+    headers: dict[str, tuple[str, int]] = field(default_factory=dict)  # of each tensor in them data type and size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFolder:
+    """The folder of a model, verified and read once: all that says how it is opened but weights and vocabulary."""
+
+    name: str  # what messages call it
+    path: Path
+    modules: Sequence[ModuleEntry]  # in their order; of a folder without modules.json a transformer alone
+    listed: bool  # whether it has that file
+    settings: dict[str, Any]  # config_sentence_transformers.json; empty where there is none, as the next two
+    texts: dict[str, Any] = field(default_factory=dict)  # sentence_bert_config.json: how a transformer reads texts
+    tokens: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json of a transformer
+    encoders: "Sequence[ModelFolder]" = ()  # of a pair
+    fractions: Sequence[float] = ()  # of the cosine that they have
+    axes: Float[np.ndarray, "E K"] | None = None  # of a smaller pair
+
+    @property
+    def kinds(self) -> list[str]:
+        """The classes of its modules."""
+        return [module.kind for module in self.modules]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a SentenceTransformer of the same modules is given, for the settings of this folder."""
+        names = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+        return {name: self.settings.get(name) for name in names}
+
+    @property
+    def unit_added(self) -> bool:
+        """Whether its last module is the Normalize that ``save_encoder`` adds."""
+        return self.modules[-1].path.name.endswith(UNIT)
+
+    @classmethod
+    def read(cls, path: Path, name: str) -> "ModelFolder":
+        """Read a folder.
+
+        Raises:
+            EncoderError: a file is damaged, or names a class that is not opened, weights that are missing or are a
+                pickle.
+        """
+        verify_files(path)
+        settings, listed = read_settings(path), (path / "modules.json").exists()
+        if (kind := settings.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
+            raise EncoderError(f"{path} is no sentence encoder: its type is {kind!r}; give a SentenceTransformer")
+        if not listed and (path / SETTINGS).exists():
+            raise EncoderError(f"{path} has no modules.json beside {SETTINGS}: {AGAIN}")
+        modules = _read_modules(path) if listed else [ModuleEntry("Transformer", path)]
+        record = cls(name=name, path=path, modules=modules, listed=listed, settings=settings)
+        if record.kinds == [PAIR]:
+            fractions = _read_fractions(path)
+            encoders = [cls.read(path / str(number), f"{name}/{number}") for number in range(len(fractions))]
+            return replace(record, encoders=encoders, fractions=fractions, axes=_read_axes(path))
+        _require_order(record)
+        first = modules[0].path if modules[0].kind == "Transformer" else None
+        return replace(
+            record,
+            modules=[_read_module(module) for module in modules],
+            texts=_read_if_there(first and first / "sentence_bert_config.json"),
+            tokens=_read_if_there(first and first / "tokenizer_config.json"),
+        )
 
 
 def find_model(name: str | Path) -> Path:
@@ -75,41 +147,31 @@ def find_model(name: str | Path) -> Path:
     return found
 
 
-def read_modules(folder: Path) -> list[ModuleEntry]:
-    """Return the modules that a folder names; one without ``modules.json`` is a transformer alone.
-
-    Raises:
-        EncoderError: a file is damaged, or names a class that is not opened, weights that are missing or are a pickle.
-    """
-    verify_files(folder)
-    settings = folder / "config_sentence_transformers.json"
-    kind = read_table(settings).get("model_type", "SentenceTransformer") if settings.exists() else "SentenceTransformer"
-    if kind != "SentenceTransformer":
-        raise EncoderError(f"{folder} is no sentence encoder: its type is {kind!r}; give a SentenceTransformer")
-    if not (folder / "modules.json").exists():
-        if settings.exists():
-            raise EncoderError(f"{folder} has no modules.json beside {settings.name}: {AGAIN}")
-        entries = [ModuleEntry("Transformer", "0", folder)]
-    else:
-        entries = [_module(entry, folder) for entry in _read(folder / "modules.json", list)]
-    if not entries or len({entry.name for entry in entries}) < len(entries):
-        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {AGAIN}")
-    if [entry.kind for entry in entries] == [PAIR]:
-        return entries
-    unnamed = {path.parent for path in folder.glob("[0-9]_*/config.json")} - {entry.folder for entry in entries}
+def _require_order(folder: ModelFolder) -> None:
+    """Refuse modules in an order that makes no encoder, and one that lies in the folder and is not named."""
+    path = folder.path
+    unnamed = {config.parent for config in path.glob("[0-9]_*/config.json")} - {
+        module.path for module in folder.modules
+    }
     if unnamed:
-        raise EncoderError(f"modules.json of {folder} does not name {min(unnamed).name}, which lies in it: {AGAIN}")
-    for position, entry in enumerate(entries):
-        if (entry.kind in _INPUTS) != (position == 0):
+        raise EncoderError(f"modules.json of {path} does not name {min(unnamed).name}, which lies in it: {AGAIN}")
+    for position, kind in enumerate(folder.kinds):
+        if (kind in _INPUTS) != (position == 0):
             raise EncoderError(
-                f"modules.json of {folder} does not fit: {entry.kind} stands at place {position}, and an encoder "
-                f"begins with {' or '.join(_INPUTS)}, once; {AGAIN}"
+                f"modules.json of {path} does not fit: {kind} stands at place {position}, and an encoder begins with "
+                f"{' or '.join(_INPUTS)}, once; {AGAIN}"
             )
-        _require_module(entry)
-    return entries
 
 
-def _module(entry: Any, folder: Path) -> ModuleEntry:  # noqa: ANN401 - whatever the file holds
+def _read_modules(folder: Path) -> list[ModuleEntry]:
+    entries = _read(folder / "modules.json", list)
+    named = dict(_module(entry, folder) for entry in entries)
+    if not named or len(named) < len(entries):
+        raise EncoderError(f"modules.json of {folder} does not fit: it names no module, or one twice; {AGAIN}")
+    return list(named.values())
+
+
+def _module(entry: Any, folder: Path) -> tuple[str, ModuleEntry]:  # noqa: ANN401 - whatever the file holds
     fields = [entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path", "name")]
     if not all(isinstance(field, str) for field in fields):
         raise EncoderError(
@@ -126,48 +188,82 @@ def _module(entry: Any, folder: Path) -> ModuleEntry:  # noqa: ANN401 - whatever
         )
     if Path(path).is_absolute() or ".." in Path(path).parts:
         raise EncoderError(f"modules.json of {folder} names the place {path[:80]!r}, which is not inside the folder")
-    return ModuleEntry(kind, name, folder / path)
+    return name, ModuleEntry(kind, folder / path)
 
 
-def _require_module(entry: ModuleEntry) -> None:
-    """Refuse a module without its settings or weights, and what its loader would replace without a word."""
-    if entry.kind == "Transformer" and not (entry.folder / "config.json").is_file():
+def _read_module(module: ModuleEntry) -> ModuleEntry:
+    """Read a module; refuse one without its settings or weights, and what its loader would replace without a word."""
+    kind, path = module.kind, module.path
+    if kind == "Transformer" and not (path / "config.json").is_file():
         raise EncoderError(
-            f"{entry.folder} holds no encoder: expected a config.json or modules.json, as save_pretrained writes"
+            f"{path} holds no encoder: expected a config.json or modules.json, as save_pretrained writes"
         )
-    if entry.kind == "StaticEmbedding" and not (entry.folder / "tokenizer.json").is_file():
-        raise EncoderError(f"{entry.folder} has no tokenizer: expected tokenizer.json, which lists its words")
-    if entry.kind in _WEIGHTED and not any(entry.folder.glob("model*.safetensors")):
-        raise EncoderError(f"{entry.folder} has no model.safetensors, the weights of its {entry.kind}: {AGAIN}")
-    if entry.kind == "StaticEmbedding":  # which has no settings, and may be stored in int8, with numbers of its rows
-        for name, (kind, _) in read_headers(entry.folder).items():
-            if name.startswith("embedding") and kind[0] not in "FB" and kind != "I8":
-                raise EncoderError(f"{name} in the weights of {entry.folder} holds {kind}: give floats or int8")
-    elif entry.kind in _WEIGHTED:
-        _require_floats(entry)
-    if entry.kind == "Dense":
-        activation = read_table(entry.folder / "config.json").get("activation_function", "torch.nn.Tanh")
+    if kind == "StaticEmbedding" and not (path / "tokenizer.json").is_file():
+        raise EncoderError(f"{path} has no tokenizer: expected tokenizer.json, which lists its words")
+    weights = list(path.glob("model*.safetensors"))
+    if kind in _WEIGHTED and not weights:
+        raise EncoderError(f"{path} has no model.safetensors, the weights of its {kind}: {AGAIN}")
+    headers = _read_headers(weights) if kind in _WEIGHTED else {}
+    if kind == "StaticEmbedding":  # which has no settings, and may be stored in int8, with numbers of its rows
+        for name, (numbers, _) in headers.items():
+            if name.startswith("embedding") and numbers[0] not in "FB" and numbers != "I8":
+                raise EncoderError(f"{name} in the weights of {path} holds {numbers}: give floats or int8")
+    config = read_table(path / "config.json") if kind in _CONFIGURED else {}
+    if kind in _WEIGHTED & _CONFIGURED:
+        _require_floats(module, config, headers)
+    if kind == "Dense":
+        activation = config.get("activation_function", "torch.nn.Tanh")
         if not str(activation).startswith("torch.nn."):
             raise EncoderError(
-                f"{entry.folder} has the activation {str(activation)[:80]!r}: give one of torch.nn, which is no code "
-                "of a model's own"
+                f"{path} has the activation {str(activation)[:80]!r}: give one of torch.nn, which is no code of a "
+                "model's own"
             )
+    return ModuleEntry(kind, path, config, weights, headers)
 
 
-def _require_floats(entry: ModuleEntry) -> None:
+def _require_floats(module: ModuleEntry, config: dict[str, Any], headers: dict[str, tuple[str, int]]) -> None:
     """Refuse weights of whole numbers, and sizes beyond them, for which a library would take the memory first."""
-    headers = read_headers(entry.folder)
     for name, (kind, _) in headers.items():
         if kind[0] not in "FB" and not name.endswith("_ids"):  # floats and bfloats; positions are no weights
-            raise EncoderError(f"{name} in the weights of {entry.folder} holds whole numbers ({kind}): {AGAIN}")
-    config = read_table(entry.folder / "config.json")
+            raise EncoderError(f"{name} in the weights of {module.path} holds whole numbers ({kind}): {AGAIN}")
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
-    if entry.kind == "Dense":
+    if module.kind == "Dense":
         sizes["in_features * out_features"] = math.prod(sizes.get(key, 0) for key in ("in_features", "out_features"))
     most = max(_SMALL, sum(count for _, count in headers.values()))
     for key, size in sizes.items():
         if size > most:
-            raise EncoderError(f"config.json of {entry.folder} says {key} = {size}, and its weights are fewer: {AGAIN}")
+            raise EncoderError(f"config.json of {module.path} says {key} = {size}, and its weights are fewer: {AGAIN}")
+
+
+def _read_fractions(folder: Path) -> list[float]:
+    fractions = read_table(folder / PAIR_FILE).get("weights")
+    if (
+        not isinstance(fractions, list)
+        or len(fractions) < 2
+        or not all(isinstance(fraction, float) and fraction > 0 for fraction in fractions)
+    ):
+        raise EncoderError(
+            f"{folder / PAIR_FILE} is damaged: its weights are {str(fractions)[:80]}, and they are fractions"
+        )
+    return fractions
+
+
+def _read_axes(folder: Path) -> Float[np.ndarray, "E K"] | None:
+    if not (folder / AXES_FILE).is_file():
+        return None
+    try:
+        return load_file(folder / AXES_FILE)["axes"]
+    except (SafetensorError, KeyError) as error:
+        raise EncoderError(f"{folder / AXES_FILE} is damaged: {AGAIN}") from error
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return what ``config_sentence_transformers.json`` says; nothing where there is none."""
+    return _read_if_there(folder / SETTINGS)
+
+
+def _read_if_there(path: Path | None) -> dict[str, Any]:
+    return read_table(path) if path and path.exists() else {}
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -180,6 +276,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, kind: type[T]) -> T:
+    require_plain(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -190,13 +287,12 @@ def _read(path: Path, kind: type[T]) -> T:
     return content
 
 
-def read_headers(folder: Path) -> dict[str, tuple[str, int]]:
-    """Return the data type of every tensor in the weights of a folder, and how many values it has; none is read."""
+def _read_headers(weights: Iterable[Path]) -> dict[str, tuple[str, int]]:
     headers: dict[str, tuple[str, int]] = {}
-    for path in folder.glob("model*.safetensors"):
-        with safe_open(path, framework="np") as weights:
-            for name in weights.keys():  # noqa: SIM118 - no dict
-                tensor = weights.get_slice(name)
+    for path in weights:
+        with safe_open(path, framework="np") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - no dict
+                tensor = tensors.get_slice(name)
                 headers[name] = tensor.get_dtype(), math.prod(tensor.get_shape())
     return headers
 

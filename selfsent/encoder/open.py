@@ -6,10 +6,10 @@ torch, and transformers above it, are imported when an encoder needs them, which
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from selfsent.encoder.base import Encoder, TextEncoder, read_settings
-from selfsent.encoder.folder import PAIR, one_sentence, read_modules
-from selfsent.encoder.pair import EncoderPair, read_axes, read_weights
-from selfsent.encoder.released import find_encoder
+from selfsent.encoder.base import Encoder, TextEncoder, require_finite_weights
+from selfsent.encoder.folder import ModelFolder, one_sentence
+from selfsent.encoder.pair import EncoderPair
+from selfsent.encoder.released import read_encoder
 from selfsent.encoder.static import StaticEncoder, open_static
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.imports import loading
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 
 def open_encoder(
-    name: str | Path, *, fastest: bool = False, threads: int | None = None, progress: Progress = SILENT
+    name: str | Path | ModelFolder, *, fastest: bool = False, threads: int | None = None, progress: Progress = SILENT
 ) -> Encoder:
     """Open an encoder for encoding, as fast as its kind allows.
 
     Args:
-        name: "builtin", "builtin-static", "builtin-mlm", a folder, or a name on the Hugging Face hub.
+        name: "builtin", "builtin-static", "builtin-mlm", a folder, a name on the Hugging Face hub, or what
+            ``read_encoder`` read of one.
         fastest: move it to the fastest device of the machine, and let torch use ``threads``.  Default: all cores.
 
     Raises:
         UserError: as ``load_encoder``.
     """
-    with one_sentence(str(name)):
-        folder = find_encoder(name)
-        encoder = _open_directly(folder, str(name), progress)
+    folder = read_encoder(name)
+    with one_sentence(folder.name):
+        encoder = _open_directly(folder, progress)
     if isinstance(encoder, StaticEncoder):
         return encoder
     from selfsent.runtime import hardware
@@ -43,25 +44,27 @@ def open_encoder(
     with loading("torch and transformers", progress):
         from selfsent.encoder.load import load_encoder
 
-    return as_encoder(load_encoder(name)).to(device)
+    return as_encoder(load_encoder(folder)).to(device)
 
 
-def _open_directly(folder: Path, name: str, progress: Progress) -> Encoder | None:
+def _open_directly(folder: ModelFolder, progress: Progress) -> Encoder | None:
     """Open a folder without transformers; None where only that can."""
-    entries = read_modules(folder)
-    if entries[0].kind == PAIR:
-        weights = read_weights(folder)
-        encoders = [_open_directly(folder / str(i), f"{name}/{i}", progress) for i in range(len(weights))]
+    if folder.encoders:
+        encoders = [_open_directly(part, progress) for part in folder.encoders]
         if None in encoders:
             return None
-        pair = EncoderPair([encoder for encoder in encoders if encoder], weights, axes=read_axes(folder))
-        return pair if pair.take_settings(read_settings(folder)) else None
-    if entries[0].kind == "StaticEmbedding":
-        return open_static(folder, entries, name)
-    with loading("torch", progress):
-        from selfsent.encoder.bert import open_bert
+        pair = EncoderPair([encoder for encoder in encoders if encoder], folder.fractions, axes=folder.axes)
+        return pair if pair.take_settings(folder.settings) else None
+    if folder.kinds[0] == "StaticEmbedding":
+        encoder: Encoder | None = open_static(folder)
+    else:
+        with loading("torch", progress):
+            from selfsent.encoder.bert import open_bert
 
-    return open_bert(folder, entries, name)
+        encoder = open_bert(folder)
+    if encoder is not None:
+        require_finite_weights(encoder.embed(["a"], precision="fp32"), folder.name)
+    return encoder
 
 
 def as_encoder(encoder: TextEncoder) -> Encoder:

@@ -7,22 +7,15 @@ A smaller pair has these vectors on their first principal axes (``principal_axes
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from selfsent.encoder.base import Encoder, TextReader, TokenizedText
-from selfsent.encoder.folder import AGAIN, read_table
-from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
-PAIR_FILE = "pair.json"  # with the weights
-AXES_FILE = "axes.safetensors"  # of a smaller pair
 Scale = Callable[[Float[np.ndarray, "N _"], float], Float[np.ndarray, "N _"]]
 
 
@@ -145,35 +138,3 @@ def spread_prompt(prompt: str, known: Sequence[Mapping[str, str | None]]) -> lis
 def _scaled(vectors: Float[np.ndarray, "N _"], weight: float) -> Float[np.ndarray, "N _"]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return weight**0.5 * vectors / np.maximum(lengths, 1e-12)
-
-
-def read_weights(folder: Path) -> list[float]:
-    """Return the fractions of the cosine that the encoders of a pair have.
-
-    Raises:
-        EncoderError: the file is damaged.
-    """
-    weights = read_table(folder / PAIR_FILE).get("weights")
-    if (
-        not isinstance(weights, list)
-        or len(weights) < 2
-        or not all(isinstance(weight, float) and weight > 0 for weight in weights)
-    ):
-        raise EncoderError(
-            f"{folder / PAIR_FILE} is damaged: its weights are {str(weights)[:80]}, and they are fractions"
-        )
-    return weights
-
-
-def read_axes(folder: Path) -> Float[np.ndarray, "E K"] | None:
-    """Return the axes of a smaller pair; None of any other.
-
-    Raises:
-        EncoderError: the file is damaged.
-    """
-    if not (folder / AXES_FILE).is_file():
-        return None
-    try:
-        return load_file(folder / AXES_FILE)["axes"]
-    except (SafetensorError, KeyError) as error:
-        raise EncoderError(f"{folder / AXES_FILE} is damaged: {AGAIN}") from error

@@ -16,9 +16,8 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder.base import read_settings
-from selfsent.encoder.folder import CLOSED
-from selfsent.encoder.pair import AXES_FILE, PAIR_FILE, read_axes, read_weights, spread_prompt
+from selfsent.encoder.folder import AXES_FILE, CLOSED, PAIR_FILE, ModelFolder
+from selfsent.encoder.pair import spread_prompt
 
 
 class PairModule(InputModule):
@@ -80,10 +79,9 @@ class PairModule(InputModule):
     @classmethod
     def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "PairModule":
         """Open the encoders of a saved folder."""
-        encoder = open_pair(
-            Path(model_name_or_path), lambda part: SentenceTransformer(str(part), device="cpu", **CLOSED)
-        )
-        return encoder[0]  # type: ignore[return-value]
+        folder = ModelFolder.read(Path(model_name_or_path), model_name_or_path)
+        pair = open_pair(folder, lambda part: SentenceTransformer(str(part.path), device="cpu", **CLOSED))
+        return pair[0]  # type: ignore[return-value]
 
 
 def scaled(vectors: Tensor, weight: float) -> Tensor:
@@ -118,15 +116,8 @@ def join_encoders(
     return pair
 
 
-def open_pair(folder: Path, open_part: Callable[[Path], SentenceTransformer]) -> SentenceTransformer:
-    """Open the encoders of a saved folder, each by ``open_part``, and join them.
-
-    Raises:
-        EncoderError: the file of their weights is damaged.
-    """
-    weights, settings, axes = read_weights(folder), read_settings(folder), read_axes(folder)
-    parts = [open_part(folder / str(number)) for number in range(len(weights))]
-    pair = join_encoders(parts, weights, None if axes is None else torch.from_numpy(axes))
-    pair.prompts |= {name: text or "" for name, text in settings.get("prompts", {}).items()}
-    pair.default_prompt_name, pair.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
-    return pair
+def open_pair(folder: ModelFolder, open_part: Callable[[ModelFolder], SentenceTransformer]) -> SentenceTransformer:
+    """Open the encoders of a saved folder, each by ``open_part``, and join them."""
+    axes = None if folder.axes is None else torch.from_numpy(folder.axes)
+    module = PairModule([open_part(part) for part in folder.encoders], folder.fractions, axes)
+    return SentenceTransformer(modules=[module], device="cpu", **folder.arguments).eval()

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from selfsent.encoder.folder import AGAIN, CLOSED, find_model, read_table, require_plain, verify_files
+from selfsent.encoder.folder import AGAIN, CLOSED, ModelFolder, find_model, one_sentence, read_table, verify_files
 from selfsent.errors import EncoderError, first_line
 from selfsent.storage import atomic
 
@@ -48,6 +48,19 @@ class Checkpoint(NamedTuple):
     base: str | None = None  # whose tokenizer it has, where that is not in the folder
 
 
+def read_encoder(name: str | Path | ModelFolder) -> ModelFolder:
+    """Find and read the folder of an encoder, which every opening begins with; what was read is returned as it is.
+
+    Raises:
+        EncoderError: as ``find_encoder`` and ``ModelFolder.read``.
+    """
+    if isinstance(name, ModelFolder):
+        return name
+    with one_sentence(str(name)):
+        path = find_encoder(name)
+        return ModelFolder.read(path, str(name))
+
+
 def find_encoder(name: str | Path) -> Path:
     """Return the folder of an encoder as ``find_model``; of a released checkpoint, the plain one in the cache.
 
@@ -74,7 +87,6 @@ def plain_folder(path: Path) -> Path | None:
     if path.is_file() and not tarfile.is_tarfile(path):
         return None
     if path.is_dir():
-        require_plain(path / "config.json")
         if _kind(path) is None:
             return None
         verify_files(path)
@@ -82,12 +94,12 @@ def plain_folder(path: Path) -> Path | None:
     digests = [[file.relative_to(path).as_posix(), atomic.file_digest(file)] for file in read]
     target = atomic.cache_folder("released", atomic.bytes_digest(json.dumps([_FORMAT, *digests]).encode())[:32])
     if not target.is_dir():
-        with unpacked(path) as folder, atomic.build_folder(target) as scratch:
+        with _unpacked(path) as folder, atomic.build_folder(target) as scratch:
             _write(folder, path, scratch)
     return target
 
 
-def training_heads(path: str | Path) -> "dict[str, Tensor]":
+def training_heads(name: str | Path) -> "dict[str, Tensor]":
     """Return the tensors of a released checkpoint that only training needs, which an encoder leaves out.
 
     SimCSE's and WhitenedCSE's MLP, SCD's projector, DenoSent's projector and decoder, DeCLUTR's feed-forward layers.
@@ -95,11 +107,11 @@ def training_heads(path: str | Path) -> "dict[str, Tensor]":
     Raises:
         EncoderError: as ``plain_folder``, or not a released checkpoint.
     """
-    with unpacked(Path(path)) as folder:
+    with _unpacked(find_model(name)) as folder:
         kind = _kind(folder)
         if kind is None:
-            raise EncoderError(f"{path} is no released checkpoint that is known: its weights are opened as they are")
-        return _READERS[kind](folder).heads
+            raise EncoderError(f"{name} is no released checkpoint that is known: its weights are opened as they are")
+        return _READERS[kind](folder, read_table(folder / "config.json")).heads
 
 
 def _kind(folder: Path) -> str | None:
@@ -128,12 +140,11 @@ def _pickles(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
+def _unpacked(path: Path) -> Iterator[Path]:
     """Yield a folder as it is, and an archive as a folder of its own with the files that are read of it."""
     if path.is_dir():
         yield path
         return
-    require_plain(path)
     with TemporaryDirectory() as scratch:
         try:
             _unpack(path, Path(scratch))
@@ -213,18 +224,17 @@ def _read_weights(folder: Path, name: str = PICKLE) -> "dict[str, Tensor]":
     return load_file(folder / "model.safetensors")
 
 
-def _pickled(folder: Path) -> Checkpoint:
+def _pickled(folder: Path, own: dict[str, Any]) -> Checkpoint:
     """Read a folder of transformers: SCD's, SimCSE's and DeCLUTR's after their own scripts, or anybody's."""
     tensors = _read_weights(folder)
     heads = {key: tensors.pop(key) for key in [*tensors] if re.match(r"(projector|bn|mlp)\.", key)}
     scd = any(key.startswith("projector.") for key in heads)
-    return Checkpoint(read_table(folder / "config.json"), tensors, heads, "cls" if scd else None)
+    return Checkpoint(own, tensors, heads, "cls" if scd else None)
 
 
-def _contrastive(folder: Path) -> Checkpoint:
+def _contrastive(folder: Path, own: dict[str, Any]) -> Checkpoint:
     """Read what SimCSE, SCD and WhitenedCSE save while they train: ``bert.*`` beside the heads of training."""
-    tensors, config = _read_weights(folder), read_table(folder / "config.json")
-    family = str(config.get("model_type"))
+    tensors, family = _read_weights(folder), str(own.get("model_type"))
     heads = {key: tensors.pop(key) for key in [*tensors] if not key.startswith(f"{family}.")}
     for key in [key for key in heads if key.startswith("lm_head.")]:
         tensors[f"cls.predictions.{key.removeprefix('lm_head.')}" if family == "bert" else key] = heads.pop(key)
@@ -233,12 +243,12 @@ def _contrastive(folder: Path) -> Checkpoint:
     if {key for key in heads if "num_batches" not in key} == {"mlp.dense.weight", "mlp.dense.bias"}:
         for part in ("weight", "bias"):
             tensors[f"{family}.pooler.dense.{part}"] = heads[f"mlp.dense.{part}"]
-    return Checkpoint(config | {"architectures": None}, tensors, heads, "cls")
+    return Checkpoint(own | {"architectures": None}, tensors, heads, "cls")
 
 
-def _denosent(folder: Path) -> Checkpoint:
+def _denosent(folder: Path, own: dict[str, Any]) -> Checkpoint:
     """Read DenoSent's: BERT is its ``encoder``, BERT's head its ``prediction_head``; its config does not say BERT's."""
-    own, tensors, heads = read_table(folder / "config.json"), dict[str, Any](), dict[str, Any]()
+    tensors, heads = dict[str, Any](), dict[str, Any]()
     for key, tensor in _read_weights(folder).items():
         part, _, rest = key.partition(".")
         renamed = {"encoder": f"bert.{rest}", "prediction_head": f"cls.{rest}"}.get(part)
@@ -252,9 +262,9 @@ def _denosent(folder: Path) -> Checkpoint:
     return Checkpoint(_config(tensors, base), tensors, heads, pooling, template, own.get("max_length", 32), base)
 
 
-def _allennlp(folder: Path) -> Checkpoint:
+def _allennlp(folder: Path, own: dict[str, Any]) -> Checkpoint:
     """Read DeCLUTR's: the transformer is deep inside the names, and the settings name its tokenizer."""
-    own, tensors, heads = read_table(folder / "config.json"), dict[str, Any](), dict[str, Any]()
+    tensors, heads = dict[str, Any](), dict[str, Any]()
     name = next(name for name in ALLENNLP if (folder / name).is_file())
     for key, tensor in _read_weights(folder, name).items():
         inner = key.removeprefix(_IN_ALLENNLP)
@@ -323,23 +333,21 @@ def _absent(what: str, base: str | None) -> str:
 def _write(folder: Path, path: Path, scratch: Path) -> None:
     """Write a checkpoint as a plain folder, its head that guesses words included, from which training can go on."""
     kind = _kind(folder) or "pickled"
-    checkpoint = None if kind == "pickled" and (folder / "modules.json").exists() else _READERS[kind](folder)
+    listed = kind == "pickled" and (folder / "modules.json").exists()
+    checkpoint = None if listed else _READERS[kind](folder, read_table(folder / "config.json"))
     if checkpoint is None or checkpoint.pooling is None:
         _write_anew(folder, scratch)
         return
     _write_transformer(checkpoint, scratch)
     _copy_tokenizer([folder, path.parent] if path.is_file() else [folder], checkpoint.base, scratch)
-    from selfsent.encoder.assemble import assemble, quietly
-    from selfsent.encoder.checks import limit_length
-    from selfsent.encoder.prompt import TEMPLATE
+    from selfsent.encoder.load import load_encoder
     from selfsent.encoder.save import save_encoder
 
-    with TemporaryDirectory() as plain, quietly():  # modules around the transformer are written as for any encoder
-        base = shutil.copytree(scratch, Path(plain) / "base")
-        limit_length(
-            encoder := assemble(base, checkpoint.pooling, checkpoint.template or TEMPLATE), checkpoint.max_length
-        )
-        save_encoder(encoder.eval(), Path(plain) / "whole", as_is=True)
+    with TemporaryDirectory() as plain:  # modules around the transformer are written as for any encoder
+        base = ModelFolder.read(shutil.copytree(scratch, Path(plain) / "base"), str(path))
+        _, _, _, pooling, template, length, _ = checkpoint
+        encoder = load_encoder(base, pooling=pooling, template=template, max_length=length)
+        save_encoder(encoder, Path(plain) / "whole", as_is=True)
         shutil.copytree(Path(plain) / "whole", scratch, dirs_exist_ok=True)
     _write_transformer(checkpoint, scratch)  # whole again: modules alone have neither pooler nor head
 

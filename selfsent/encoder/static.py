@@ -8,18 +8,17 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 from jaxtyping import Float, Int
-from safetensors import safe_open
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from selfsent.corpus.word_lookup import WordLookup
-from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText, read_settings, require_finite_weights
-from selfsent.encoder.folder import UNIT, ModuleEntry
+from selfsent.encoder.base import UNLIMITED, Encoder, TextReader, TokenizedText
+from selfsent.encoder.folder import ModelFolder, ModuleEntry
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
 
@@ -27,7 +26,11 @@ from selfsent.progress import Progress
 Words = Callable[[Sequence[str]], tuple[Int[np.ndarray, " T"], Int[np.ndarray, " N"]]]
 _TEXTS_A_BLOCK = 8192
 _FEW = 500  # texts for which scipy is not worth its import
-_READ = {"F32", "F16", "I8"}  # kinds of numbers that numpy has
+_READ = {"F64", "F32", "F16", "I64", "I32", "I8"}  # kinds of numbers that numpy has
+# Of the tensors that sentence-transformers writes, and model2vec: with the row of every token, and its weight.
+_LAYOUTS = [{"embedding.weight"}] + [
+    {"embeddings", *more} for more in ((), ("mapping",), ("weights",), ("mapping", "weights"))
+]
 _LEAST_VOCABULARY = 0.75  # of the rows of the word embeddings, which some models pad
 
 
@@ -94,33 +97,41 @@ def flattened(rows: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " T"], Int
     return np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())), np.cumsum(lengths) - lengths
 
 
-def open_static(folder: Path, entries: Sequence[ModuleEntry], name: str) -> StaticEncoder | None:
+def open_static(folder: ModelFolder) -> StaticEncoder | None:
     """Open a folder; None where only sentence-transformers can: another module or kind of numbers.
 
     Raises:
         EncoderError: a damaged folder.
     """
-    if [entry.kind for entry in entries] not in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
+    if folder.kinds not in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
         return None
-    (weights, *others) = entries[0].folder.glob("model*.safetensors")
-    with safe_open(weights, framework="np") as file:
-        kinds = {key: file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 - no dict
-        if others or [*kinds] != ["embedding.weight"] or not {*kinds.values()} <= _READ:
-            return None
-        table = file.get_tensor("embedding.weight").astype(np.float32, copy=False)
-    tokenizer = Tokenizer.from_file(str(entries[0].folder / "tokenizer.json"))
+    table = read_vectors(folder.modules[0])
+    tokenizer = Tokenizer.from_file(str(folder.modules[0].path / "tokenizer.json"))
     tokenizer.no_padding()
-    if table.ndim != 2:
+    if table is None:
         return None
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    require_words(tokenizer.get_vocab(), added, len(table), name)
-    require_unknown_token(tokenizer, name)
-    encoder = StaticEncoder(table, tokenizer, unit=len(entries) == 2)
-    encoder.unit_added = entries[-1].folder.name.endswith(UNIT)
-    if not encoder.take_settings(read_settings(folder)):
+    require_words(tokenizer.get_vocab(), added, len(table), folder.name)
+    require_unknown_token(tokenizer, folder.name)
+    encoder = StaticEncoder(table, tokenizer, unit=len(folder.modules) == 2)
+    encoder.unit_added = folder.unit_added
+    return encoder if encoder.take_settings(folder.settings) else None
+
+
+def read_vectors(module: ModuleEntry) -> Float[np.ndarray, "V D"] | None:
+    """Return the vectors of tokens as floats, whatever numbers they are stored in; None where numpy has none such."""
+    if len(module.weights) > 1 or {*module.headers} not in _LAYOUTS:
         return None
-    require_finite_weights(encoder.embed(["a"]), name)
-    return encoder
+    if not {kind for kind, _ in module.headers.values()} <= _READ:
+        return None
+    tensors = load_file(module.weights[0])
+    table = tensors["embedding.weight" if "embedding.weight" in tensors else "embeddings"]
+    table = table.astype(np.float32, copy=False)
+    if "mapping" in tensors:
+        table = table[tensors["mapping"]]
+    if "weights" in tensors:
+        table = (table * tensors["weights"][:, None]).astype(np.float32)
+    return table if table.ndim == 2 else None
 
 
 def require_words(vocabulary: dict[str, int], special: Iterable[str], rows: int, name: str) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from selfsent.encoder.base import read_settings
-from selfsent.encoder.folder import read_table
+from selfsent.encoder.folder import SETTINGS, read_settings, read_table
 from selfsent.encoder.pair import spread_prompt
 from selfsent.errors import EncoderError, first_line
 from selfsent.export.onnx import require_onnx
@@ -86,7 +85,7 @@ class OnnxEncoder:
         except Exception as error:  # of either library, in its own words
             raise EncoderError(f"{graphs[0]} cannot be opened ({first_line(error)}): export it again") from error
         self.graph = graphs[0]
-        settings = read_table(folder / "config_sentence_transformers.json")
+        settings = read_table(folder / SETTINGS)
         self._prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "") or ""
         self._width = settings.get("truncate_dim")
 

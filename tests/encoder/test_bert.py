@@ -241,7 +241,7 @@ def test_a_folder_that_says_what_is_not_known_here_is_left_to_transformers(saved
         (folder / name).write_text(json.dumps({"embedding_dimension": 32}))
     change_json(folder / name, **{key: value})
     opened = []
-    monkeypatch.setattr("selfsent.encoder.load.load_encoder", lambda name: opened.append(name) or heavy)
+    monkeypatch.setattr("selfsent.encoder.load.load_encoder", lambda read: opened.append(read.path) or heavy)
     open_encoder(folder)
     assert opened == [folder]
 

@@ -125,6 +125,19 @@ def test_vectors_in_int8_are_opened_as_the_same_numbers_in_floats(folder, name):
 
 
 @pytest.mark.parametrize("folder", ["plain"], indirect=True)
+def test_rows_and_weights_of_tokens_as_model2vec_writes_them_are_opened_without_torch(folder):
+    weights = folder / "model.safetensors"
+    rows = load_file(weights)["embedding.weight"]
+    back, scale = np.arange(len(rows))[::-1].copy(), np.linspace(0.5, 2, len(rows))
+    save_file({"embedding.weight": (rows[back] * scale[:, None]).astype(np.float32)}, weights)
+    expected = open_encoder(folder).digest
+    save_file({"embeddings": rows, "mapping": back, "weights": scale}, weights)
+    opened = open_encoder(folder)
+    assert isinstance(opened, StaticEncoder)
+    assert opened.digest == expected
+
+
+@pytest.mark.parametrize("folder", ["plain"], indirect=True)
 def test_a_token_of_unknown_words_is_known_as_such_where_it_is_no_added_one(folder):
     vocabulary(lambda words: None)(folder)
     for opened in (open_encoder(folder), as_encoder(load_encoder(folder))):

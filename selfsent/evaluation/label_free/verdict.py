@@ -14,9 +14,9 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
-from selfsent.encoder.folder import one_sentence, read_modules
+from selfsent.encoder.folder import ModelFolder
 from selfsent.encoder.open import open_encoder
-from selfsent.encoder.released import find_encoder
+from selfsent.encoder.released import read_encoder
 from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation import geometry
 from selfsent.evaluation.comparison import (
@@ -146,11 +146,11 @@ def verdict(
     """
     if bootstrap < 1:
         raise ConfigurationError(f"bootstrap = {bootstrap} does not fit: a verdict needs resamples, 100 or more")
-    models = _find_both(base, trained)
+    models = _read_both(base, trained)
     sources = source_names(corpus)
     config = CorpusConfig(language=language, column=column)
     material = choose_tests(
-        models["trained"],
+        models["trained"].name,
         sources,
         documents=documents,
         reading=config,
@@ -169,10 +169,10 @@ def verdict(
     for system, model in models.items():
         encoder = open_encoder(model, fastest=True, progress=progress)
         shape = f"pooling {encoder.pooling}, {encoder.width} wide"
-        progress.say(f"{system}: {model}, {shape}; {len(tests.texts):,} texts are encoded")
-        check_coverage(encoder, tests.texts, f"the {system} encoder {model}", progress)
-        facts[f"{system} encoder"] = str(model)
-        results[system] = score(encoder, f"the {system} encoder {model}")
+        progress.say(f"{system}: {model.name}, {shape}; {len(tests.texts):,} texts are encoded")
+        check_coverage(encoder, tests.texts, f"the {system} encoder {model.name}", progress)
+        facts[f"{system} encoder"] = model.name
+        results[system] = score(encoder, f"the {system} encoder {model.name}")
     if static:
         from selfsent.word_vectors.static_vectors import cached_static_vectors
 
@@ -196,14 +196,12 @@ def _say_prompts(results: Mapping[str, Results]) -> list[str]:
     return [f"By the {name} encoder {prompts}." for name, prompts in said.items() if prompts]
 
 
-def _find_both(base: str | Path, trained: str | Path) -> dict[str, str | Path]:
+def _read_both(base: str | Path, trained: str | Path) -> dict[str, ModelFolder]:
+    """Read both folders: one that is not there, or damaged, is refused before any text is read."""
     models = {"base": find_trained(base), "trained": find_trained(trained)}
     if Path(models["base"]).resolve() == Path(models["trained"]).resolve():
         raise ConfigurationError(f"base and trained are the same encoder, {base}: give those before and after training")
-    for model in models.values():
-        with one_sentence(str(model)):  # one that is not there, or damaged, is refused before any text is read
-            read_modules(find_encoder(model))
-    return models
+    return {system: read_encoder(model) for system, model in models.items()}
 
 
 def compare_tests(tests: DocumentTests, before: Results, after: Results) -> Comparison:
