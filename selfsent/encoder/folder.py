@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.errors import EncoderError, SelfsentError, first_line
 from selfsent.storage import atomic
 
@@ -28,7 +27,7 @@ SHIPPED = {  # the encoders that come with the package
 SETTINGS = "config_sentence_transformers.json"
 PAIR = "PairModule"  # the one module that is not of sentence-transformers
 PAIR_FILE = "pair.json"  # with the fractions of the cosine that its encoders have
-AXES_FILE = "axes.safetensors"  # of a smaller pair
+BEHIND_FILE = "behind.safetensors"  # the map behind a pair, if there is one
 UNIT = "_UnitLength"  # how the path of the Normalize that save_encoder adds ends: training and classifiers skip it
 _INPUTS = ("Transformer", "StaticEmbedding")
 _WEIGHTED = {*_INPUTS, "Dense", "LayerNorm", "WeightedLayerPooling"}
@@ -66,7 +65,7 @@ class ModelFolder:
     tokens: dict[str, Any] = field(default_factory=dict)  # tokenizer_config.json of a transformer
     encoders: "Sequence[ModelFolder]" = ()  # of a pair
     fractions: Sequence[float] = ()  # of the cosine that they have
-    axes: Float[np.ndarray, "E K"] | None = None  # of a smaller pair
+    behind: AffineMap | None = None  # a pair
 
     @property
     def kinds(self) -> list[str]:
@@ -103,7 +102,7 @@ class ModelFolder:
         if record.kinds == [PAIR]:
             fractions = _read_fractions(path)
             encoders = [cls.read(path / str(number), f"{name}/{number}") for number in range(len(fractions))]
-            return replace(record, encoders=encoders, fractions=fractions, axes=_read_axes(path))
+            return replace(record, encoders=encoders, fractions=fractions, behind=_read_behind(path))
         _require_order(record)
         first = modules[0].path if modules[0].kind == "Transformer" else None
         return replace(
@@ -248,13 +247,13 @@ def _read_fractions(folder: Path) -> list[float]:
     return fractions
 
 
-def _read_axes(folder: Path) -> Float[np.ndarray, "E K"] | None:
-    if not (folder / AXES_FILE).is_file():
+def _read_behind(folder: Path) -> AffineMap | None:
+    if not (folder / BEHIND_FILE).is_file():
         return None
     try:
-        return load_file(folder / AXES_FILE)["axes"]
-    except (SafetensorError, KeyError) as error:
-        raise EncoderError(f"{folder / AXES_FILE} is damaged: {AGAIN}") from error
+        return AffineMap(**load_file(folder / BEHIND_FILE))
+    except (SafetensorError, TypeError) as error:
+        raise EncoderError(f"{folder / BEHIND_FILE} is damaged: {AGAIN}") from error
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

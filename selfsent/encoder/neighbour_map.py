@@ -8,8 +8,6 @@ x are embeddings of length 1, m their mean and C their covariance.  Texts of one
 clusters and classifiers of short texts; a text and its paraphrase come a little apart (decision 0033).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -17,7 +15,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from torch import nn
 
-from selfsent.encoder.partial_whitening import require_one_encoder, whole_width
+from selfsent.encoder.affine import AffineMap
+from selfsent.encoder.pair_module import PairModule
+from selfsent.encoder.partial_whitening import whole_width
 from selfsent.encoder.quantize import unit
 from selfsent.errors import EncoderError
 
@@ -25,19 +25,6 @@ NEIGHBOURS, TEMPERATURE, RIDGE = 50, 0.05, 0.1
 BESIDE = 0.3  # weight of the cosines of other vectors of the same texts
 _LEAST_VARIANCE = 1e-12  # below it is rounding
 _BLOCK = 1024  # texts whose neighbours are looked for at a time
-
-
-@dataclass(frozen=True)
-class AffineMap:
-    """An affine map of embeddings of length 1: x becomes x @ matrix + offset."""
-
-    matrix: Float[np.ndarray, "D D"]
-    offset: Float[np.ndarray, " D"]
-
-    def __call__(self, vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-        """Map embeddings of any length, and give them length 1 again."""
-        mapped: np.ndarray = unit(unit(vectors) @ self.matrix + self.offset).astype(np.float32)
-        return mapped
 
 
 def fit_neighbour_map(
@@ -99,16 +86,18 @@ def _neighbour_means(
 
 
 def map_encoder(encoder: SentenceTransformer, affine: AffineMap) -> SentenceTransformer:
-    """Put a map behind an encoder, in place, as stock modules, and return it.
+    """Put a map behind an encoder, in place, as stock modules, and return it; behind a pair the pair holds it.
 
     Raises:
-        EncoderError: it is a pair of encoders, or the map is of another width.
+        EncoderError: it is a smaller pair of encoders, or the map is of another width.
     """
-    require_one_encoder(encoder)
     with whole_width(encoder):
         width = encoder.get_embedding_dimension()
     if width != len(affine.matrix):
         raise EncoderError(f"a map of {len(affine.matrix)} dimensions does not fit an encoder of {width}")
+    if isinstance(pair := encoder[0], PairModule):
+        pair.put_behind(affine)
+        return encoder
     dense = Dense(width, width, activation_function=nn.Identity()).to(encoder.device)
     with torch.no_grad():
         dense.linear.weight.copy_(torch.from_numpy(affine.matrix.T))

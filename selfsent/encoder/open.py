@@ -53,7 +53,7 @@ def _open_directly(folder: ModelFolder, progress: Progress) -> Encoder | None:
         encoders = [_open_directly(part, progress) for part in folder.encoders]
         if None in encoders:
             return None
-        pair = EncoderPair([encoder for encoder in encoders if encoder], folder.fractions, axes=folder.axes)
+        pair = EncoderPair([encoder for encoder in encoders if encoder], folder.fractions, behind=folder.behind)
         return pair if pair.take_settings(folder.settings) else None
     if folder.kinds[0] == "StaticEmbedding":
         encoder: Encoder | None = open_static(folder)
@@ -81,9 +81,9 @@ def as_encoder(encoder: TextEncoder) -> Encoder:
     if not isinstance(module, PairModule):
         return TransformersEncoder(whole)
     encoders = [as_encoder(part) for part in module.parts]
-    axes = None if module.axes is None else module.axes.numpy(force=True)
     scale = lambda vectors, weight: scaled(from_numpy(vectors), weight).numpy()  # noqa: E731
-    pair = EncoderPair(encoders, module.weights, scale, axes)
+    behind = None if module.behind is None else module.behind.as_arrays()
+    pair = EncoderPair(encoders, module.weights, scale, behind)
     pair.prompts, pair.default_prompt_name = dict(whole.prompts), whole.default_prompt_name
     pair.truncate_dim = whole.truncate_dim
     return pair

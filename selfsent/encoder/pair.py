@@ -2,7 +2,8 @@
 
 cos(a, b) = sum_k w_k cos_k(a, b)        with sum_k w_k = 1 and cos_k the cosine under encoder k
 
-A smaller pair has these vectors on their first principal axes (``principal_axes``).
+Behind them may be an affine map, x becomes x A + b of length 1 again: a smaller pair has their first principal axes
+(``principal_axes``), one for grouping a neighbour map (``neighbour_map``).
 """
 
 import json
@@ -13,6 +14,7 @@ import numpy as np
 import xxhash
 from jaxtyping import Float
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.base import Encoder, TextReader, TokenizedText
 from selfsent.progress import Progress
 
@@ -27,21 +29,21 @@ class EncoderPair(Encoder):
         encoders: Sequence[Encoder],
         weights: Sequence[float],
         scale: Scale | None = None,
-        axes: Float[np.ndarray, "E K"] | None = None,
+        behind: AffineMap | None = None,
     ) -> None:
         """Join encoders.
 
         Args:
             weights: their fractions of the cosine.
             scale: gives vectors the length that is the root of a weight.  Default: by numpy.
-            axes: of a smaller pair, that the joined vectors are turned to.
+            behind: a map of the joined vectors.
         """
         super().__init__()
-        self._axes = axes
+        self._behind = behind
         self._encoders, self._weights, self._scale = list(encoders), list(weights), scale or _scaled
         self.pooling, self.max_length = "none", min(encoder.max_length for encoder in encoders)
         self.parameters = sum(encoder.parameters for encoder in encoders)
-        self._dimensions = sum(encoder.width for encoder in encoders) if axes is None else axes.shape[1]
+        self._dimensions = sum(encoder.width for encoder in encoders) if behind is None else len(behind.offset)
         self.take_settings({})
 
     @property
@@ -55,8 +57,8 @@ class EncoderPair(Encoder):
     @property
     def digest(self) -> str:  # noqa: D102
         facts: list[object] = [self._settings, self._weights, [encoder.digest for encoder in self._encoders]]
-        if self._axes is not None:
-            facts.append(xxhash.xxh3_128_hexdigest(self._axes.tobytes()))
+        if self._behind is not None:
+            facts += [xxhash.xxh3_128_hexdigest(part.tobytes()) for part in (self._behind.matrix, self._behind.offset)]
         return xxhash.xxh3_128(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -122,7 +124,7 @@ class EncoderPair(Encoder):
         joined = [self._scale(vectors, weight) for vectors, weight in zip(columns, self._weights, strict=True)]
         # Once more: a text of which one encoder knows no word has a part of zeros.
         whole = self._scale(np.hstack(joined, dtype=np.float32), 1.0)
-        return whole if self._axes is None else self._scale(whole @ self._axes, 1.0)
+        return whole if self._behind is None else self._scale(whole @ self._behind.matrix + self._behind.offset, 1.0)
 
 
 def spread_prompt(prompt: str, known: Sequence[Mapping[str, str | None]]) -> list[str]:

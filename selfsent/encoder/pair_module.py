@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
@@ -16,19 +17,20 @@ from sentence_transformers.base.modules.input_module import InputModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selfsent.encoder.folder import AXES_FILE, CLOSED, PAIR_FILE, ModelFolder
+from selfsent.encoder.affine import AffineMap
+from selfsent.encoder.folder import BEHIND_FILE, CLOSED, PAIR_FILE, ModelFolder
 from selfsent.encoder.pair import spread_prompt
+from selfsent.errors import EncoderError
 
 
 class PairModule(InputModule):
     """An input module that reads a text with several encoders; it is encoded with, not trained."""
 
     def __init__(
-        self, encoders: Sequence[SentenceTransformer], weights: Sequence[float], axes: Tensor | None = None
+        self, encoders: Sequence[SentenceTransformer], weights: Sequence[float], behind: AffineMap | None = None
     ) -> None:
         super().__init__()
-        self.axes: Tensor | None
-        self.register_buffer("axes", axes)  # (D_1 + D_2 + ..., K) of a smaller pair
+        self.behind = None if behind is None else TensorMap(behind)
         self.encoders = nn.ModuleList(encoders)
         self.weights = [float(weight) for weight in weights]
         self.tokenizer = encoders[0].tokenizer
@@ -48,19 +50,32 @@ class PairModule(InputModule):
         return joined
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...) or (B, K), of length 1."""
+        """Return the features with ``sentence_embedding``, (B, D_1 + D_2 + ...) or (B, K) behind a map, of length 1."""
         parts = []
         for number, (encoder, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             own = {name.partition(".")[2]: value for name, value in features.items() if name.startswith(f"{number}.")}
             vectors = encoder(own)["sentence_embedding"].float()[:, : encoder.truncate_dim]
             parts.append(scaled(vectors, weight))
         joined = scaled(torch.cat(parts, dim=1), 1.0)
-        return {**features, "sentence_embedding": joined if self.axes is None else scaled(joined @ self.axes, 1.0)}
+        return {**features, "sentence_embedding": joined if self.behind is None else self.behind(joined)}
+
+    def put_behind(self, affine: AffineMap) -> None:
+        """Put a map behind the pair, or behind the one that is there.
+
+        Raises:
+            EncoderError: both have an offset, so that their lengths in between would count.
+        """
+        if self.behind is not None:
+            first = self.behind.as_arrays()
+            if affine.offset.any():
+                raise EncoderError("a smaller pair of encoders takes no map: give the one that it was made from")
+            affine = AffineMap(first.matrix @ affine.matrix, first.offset @ affine.matrix)
+        self.behind = TensorMap(affine)
 
     def get_embedding_dimension(self) -> int:
-        """Return the sum of the encoders' widths, or that of a smaller pair."""
-        if self.axes is not None:
-            return int(self.axes.shape[1])
+        """Return the sum of the encoders' widths, or that of the map behind them."""
+        if self.behind is not None:
+            return len(self.behind.offset)
         return sum(int(encoder.get_embedding_dimension() or 0) for encoder in self.parts)
 
     @property
@@ -73,8 +88,8 @@ class PairModule(InputModule):
         for number, encoder in enumerate(self.parts):
             encoder.save(str(Path(output_path) / str(number)), create_model_card=False)
         (Path(output_path) / PAIR_FILE).write_text(json.dumps({"weights": self.weights}), encoding="utf-8")
-        if self.axes is not None:
-            save_file({"axes": self.axes.contiguous()}, Path(output_path) / AXES_FILE)
+        if self.behind is not None:
+            save_file(self.behind.state_dict(), Path(output_path) / BEHIND_FILE)
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: object, **kwargs: object) -> "PairModule":
@@ -82,6 +97,25 @@ class PairModule(InputModule):
         folder = ModelFolder.read(Path(model_name_or_path), model_name_or_path)
         pair = open_pair(folder, lambda part: SentenceTransformer(str(part.path), device="cpu", **CLOSED))
         return pair[0]  # type: ignore[return-value]
+
+
+class TensorMap(nn.Module):
+    """The map behind a pair, for tensors: x becomes x @ matrix + offset, of length 1 again."""
+
+    def __init__(self, affine: AffineMap) -> None:
+        super().__init__()
+        self.matrix: Tensor
+        self.offset: Tensor
+        self.register_buffer("matrix", torch.from_numpy(np.ascontiguousarray(affine.matrix)))  # (D_1 + D_2 + ..., K)
+        self.register_buffer("offset", torch.from_numpy(np.ascontiguousarray(affine.offset)))  # (K,)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map embeddings of length 1."""
+        return scaled(vectors @ self.matrix + self.offset, 1.0)
+
+    def as_arrays(self) -> AffineMap:
+        """Return it as arrays."""
+        return AffineMap(self.matrix.numpy(force=True), self.offset.numpy(force=True))
 
 
 def scaled(vectors: Tensor, weight: float) -> Tensor:
@@ -99,16 +133,16 @@ def weights_of(encoder: SentenceTransformer) -> list[float] | None:
     return encoder[0].weights if isinstance(encoder[0], PairModule) else None
 
 
-def axes_of(encoder: SentenceTransformer) -> Tensor | None:
-    """Return the axes of a smaller pair; None of any other encoder."""
-    return encoder[0].axes if isinstance(encoder[0], PairModule) else None
+def map_of(encoder: SentenceTransformer) -> TensorMap | None:
+    """Return the map behind a pair; None of any other encoder."""
+    return encoder[0].behind if isinstance(encoder[0], PairModule) else None
 
 
 def join_encoders(
-    encoders: Sequence[SentenceTransformer], weights: Sequence[float], axes: Tensor | None = None
+    encoders: Sequence[SentenceTransformer], weights: Sequence[float], behind: AffineMap | None = None
 ) -> SentenceTransformer:
     """Join encoders; ``weights`` are their fractions of the cosine, and prompts those of the first that has some."""
-    pair = SentenceTransformer(modules=[PairModule(encoders, weights, axes)], device="cpu").eval()
+    pair = SentenceTransformer(modules=[PairModule(encoders, weights, behind)], device="cpu").eval()
     prompted = next((encoder for encoder in encoders if any(encoder.prompts.values())), None)
     if prompted is not None:
         pair.prompts |= prompted.prompts
@@ -118,6 +152,5 @@ def join_encoders(
 
 def open_pair(folder: ModelFolder, open_part: Callable[[ModelFolder], SentenceTransformer]) -> SentenceTransformer:
     """Open the encoders of a saved folder, each by ``open_part``, and join them."""
-    axes = None if folder.axes is None else torch.from_numpy(folder.axes)
-    module = PairModule([open_part(part) for part in folder.encoders], folder.fractions, axes)
+    module = PairModule([open_part(part) for part in folder.encoders], folder.fractions, folder.behind)
     return SentenceTransformer(modules=[module], device="cpu", **folder.arguments).eval()

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from torch import nn
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import is_linear_map
 from selfsent.encoder.pair_module import PairModule
@@ -62,7 +63,7 @@ def turn_encoder(encoder: SentenceTransformer, axes: Float[np.ndarray, "D K"]) -
     width = encoder.get_embedding_dimension() or given  # those that were cut off count nothing
     turned = torch.from_numpy(np.pad(axes, ((0, width - given), (0, 0)))).to(encoder.device)
     if isinstance(first := encoder[0], PairModule):
-        first.axes = turned if first.axes is None else first.axes @ turned
+        first.put_behind(AffineMap(turned.numpy(force=True), np.zeros(axes.shape[1], np.float32)))
         return encoder
     unit_length = encoder[-1] if isinstance(encoder[-1], Normalize) else None
     while isinstance(encoder[-1], Normalize):  # a length in front of a map is none behind it

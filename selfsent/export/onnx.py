@@ -33,7 +33,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from selfsent.encoder.inspect import tokenizer_of, transformer_of
 from selfsent.encoder.pair import spread_prompt
-from selfsent.encoder.pair_module import axes_of, parts_of, weights_of
+from selfsent.encoder.pair_module import map_of, parts_of, weights_of
 from selfsent.encoder.save import read_length
 from selfsent.errors import ConfigurationError, EncoderError, first_line
 
@@ -154,8 +154,7 @@ class _Graph(nn.Module):
         parts = parts_of(encoder) or [encoder]
         self.parts = nn.ModuleList(_Layers(one) if transformer_of(one) is not None else _Words(one) for one in parts)
         self.weights = weights_of(encoder)
-        self.axes: Tensor | None
-        self.register_buffer("axes", axes_of(encoder))
+        self.behind = map_of(encoder)
         self.widths = [one.truncate_dim for one in parts]
         self.outputs = outputs
 
@@ -170,7 +169,7 @@ class _Graph(nn.Module):
             vector = part(own or tokens)["sentence_embedding"][:, :width]
             sides.append(weight**0.5 * F.normalize(vector.float(), dim=1))
         joined = F.normalize(torch.cat(sides, dim=1), dim=1)
-        return (joined if self.axes is None else F.normalize(joined @ self.axes, dim=1),)
+        return (joined if self.behind is None else self.behind(joined),)
 
 
 def _taken(encoder: SentenceTransformer) -> list[str]:

@@ -26,7 +26,7 @@ _FILES = """
     preprocessor_config.json tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json unigram.json
     vocab.json vocab.txt merges.txt sentencepiece.bpe.model spiece.model spm.model tokenizer.model
     model.safetensors model-*-of-*.safetensors model.safetensors.index.json model.onnx model_*.onnx model*.onnx_data
-    pair.json axes.safetensors search.json export.json scores.json README.md LICENSE LICENSE.txt LICENSE.md NOTICE
+    pair.json behind.safetensors search.json export.json scores.json README.md LICENSE LICENSE.txt LICENSE.md NOTICE
     .checksums
 """
 _FOLDERS = re.compile(r"\d+(_\w+)?|onnx")  # 1_Pooling, and the encoders of a pair

@@ -82,7 +82,7 @@ def _for_search(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     """Return what is kept for search, and a sentence on it."""
     if board.transformer is None:
         return _compared(board, base)
-    pair, gate = board.best(attrgetter("is_pair")), board.search_gate
+    pair, gate = board.best(lambda each: each.is_pair and not each.groups), board.search_gate
     at = (
         f"words find the documents of sentences with MRR@10 {gate.words:.1f}, {board.transformer.name} with "
         f"{gate.base:.1f}, and with {gate.meaning:.1f} where their rarer words are left out"

@@ -10,6 +10,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.neighbour_map import fit_neighbour_map, map_encoder
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.pair_module import join_encoders
+from selfsent.encoder.principal_axes import turn_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 
@@ -66,5 +67,8 @@ def test_what_it_cannot_be_made_of_or_for_is_refused(vectors, bert):
     with pytest.raises(EncoderError, match="of 6 dimensions does not fit"):
         map_encoder(load_encoder(bert), fit_neighbour_map(vectors, neighbours=20))
     pair = join_encoders([load_encoder(bert), load_encoder(bert)], [0.5, 0.5])
-    with pytest.raises(EncoderError, match="a pair of encoders is not whitened"):
+    with pytest.raises(EncoderError, match="of 6 dimensions does not fit an encoder of 64"):
         map_encoder(pair, fit_neighbour_map(vectors, neighbours=20))
+    smaller = turn_encoder(pair, np.eye(64, 6, dtype=np.float32))
+    with pytest.raises(EncoderError, match="a smaller pair of encoders takes no map"):
+        map_encoder(smaller, fit_neighbour_map(vectors, neighbours=20))

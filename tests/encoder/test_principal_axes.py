@@ -6,9 +6,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from tiny import TEXTS, make_tokenizer
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.neighbour_map import AffineMap, map_encoder
+from selfsent.encoder.neighbour_map import map_encoder
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.principal_axes import principal_axes, turn_encoder
@@ -28,9 +29,10 @@ def made(kind, bert):
         return SentenceTransformer(modules=[StaticEmbedding(tokenizer._tokenizer, embedding_weights=table)])
     if kind == "pair":
         return join_encoders([load_encoder(bert), made("static", bert)], (0.6, 0.4))
-    if kind == "mapped":
-        rng = np.random.default_rng(1)
-        return map_encoder(load_encoder(bert), AffineMap(*(rng.normal(size=s).astype("f") for s in ((32, 32), 32))))
+    if kind.startswith("mapped"):
+        encoder, rng = made("pair", bert) if kind == "mapped pair" else load_encoder(bert), np.random.default_rng(1)
+        width = encoder.get_embedding_dimension()
+        return map_encoder(encoder, AffineMap(*(rng.normal(size=s).astype("f") for s in ((width, width), width))))
     return load_encoder(bert)
 
 
@@ -41,7 +43,7 @@ def test_the_axes_are_the_right_singular_vectors_of_unit_vectors():
     assert np.abs((found * right[:10].T).sum(axis=0)) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["transformer", "static", "mapped", "pair"])
+@pytest.mark.parametrize("kind", ["transformer", "static", "mapped", "pair", "mapped pair"])
 @pytest.mark.parametrize("narrow", [None, 5])
 def test_every_kind_of_encoder_gives_its_vectors_on_the_axes_wherever_it_is_opened(kind, narrow, bert, tmp_path):
     before = unit(made(kind, bert).encode(TEXTS))
@@ -50,7 +52,7 @@ def test_every_kind_of_encoder_gives_its_vectors_on_the_axes_wherever_it_is_open
     axes = random[:, :width].astype(np.float32)
     save_encoder(turn_encoder(made(kind, bert), axes), tmp_path / "model")
     expected = unit(before @ axes)
-    stock = SentenceTransformer(str(tmp_path / "model"), device="cpu", trust_remote_code=kind == "pair")
+    stock = SentenceTransformer(str(tmp_path / "model"), device="cpu", trust_remote_code="pair" in kind)
     assert stock.get_embedding_dimension() == width
     assert stock.encode(TEXTS) == pytest.approx(expected, abs=1e-5)
     assert encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32") == pytest.approx(expected, abs=1e-5)
@@ -59,6 +61,14 @@ def test_every_kind_of_encoder_gives_its_vectors_on_the_axes_wherever_it_is_open
     assert opened.embed(TEXTS, precision="fp32") == pytest.approx(expected, abs=1e-5)
     if narrow is None:  # a rotation leaves every cosine as it is
         assert expected @ expected.T == pytest.approx(before @ before.T, abs=1e-5)
+
+
+def test_a_map_behind_a_pair_maps_the_joined_vectors(bert):
+    rng = np.random.default_rng(5)
+    matrix, offset = rng.normal(size=(64, 64)).astype(np.float32), rng.normal(size=64).astype(np.float32)
+    mapped = map_encoder(made("pair", bert), AffineMap(matrix, offset))
+    expected = unit(unit(made("pair", bert).encode(TEXTS)) @ matrix + offset)
+    assert mapped.encode(TEXTS) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_map_in_front_and_the_table_of_static_vectors_take_the_axes_in(bert):

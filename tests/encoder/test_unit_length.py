@@ -10,10 +10,11 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from tiny import TEXTS, make_tokenizer
 from torch import nn
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.embed import collate, embed
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
-from selfsent.encoder.neighbour_map import AffineMap, map_encoder
+from selfsent.encoder.neighbour_map import map_encoder
 from selfsent.encoder.open import as_encoder, open_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder

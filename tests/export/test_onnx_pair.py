@@ -13,7 +13,9 @@ from tiny import HARD, PROMPT, make_base, make_tokenizer
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.neighbour_map import map_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.principal_axes import turn_encoder
 from selfsent.encoder.save import save_encoder
@@ -193,9 +195,11 @@ def test_a_default_prompt_is_put_before_the_side_that_has_some(encoders, tmp_pat
         np.testing.assert_allclose(found, unit(np.hstack(rows)), atol=1e-5)  # 1 where one side knows no word, too
 
 
-def test_a_smaller_pair_is_one_graph_of_its_own_width(encoders, corpus, tmp_path):
-    axes = np.linalg.qr(np.random.default_rng(0).normal(size=(44, 7)))[0].astype(np.float32)
-    pair = turn_encoder(join_encoders([encoders["bert"], encoders["words"]], WEIGHTS), axes)
+def test_a_smaller_pair_of_which_a_map_is_taken_is_one_graph_of_its_own_width(encoders, corpus, tmp_path):
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.normal(size=(44, 7)))[0].astype(np.float32)
+    affine = AffineMap(*(rng.normal(size=size).astype(np.float32) for size in ((44, 44), 44)))
+    pair = turn_encoder(map_encoder(join_encoders([encoders["bert"], encoders["words"]], WEIGHTS), affine), axes)
     save_encoder(pair, tmp_path / "pair")
     done = export_model(tmp_path / "pair", "onnx", corpus=corpus, out=tmp_path / "out", precision="fp32")
     found = OnnxEncoder(done.folder).encode(HARD)

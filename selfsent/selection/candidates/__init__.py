@@ -26,14 +26,15 @@ def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
             "them, and static vectors are no candidates"
         )
     add_bases(work, bases or DEFAULT_BASES[: 2 if board.structured else 1])
-    if purpose != "grouping":
-        if board.structured:
-            _make_for_search(work)
-        elif board.strength() is None:  # otherwise what lines call better is often worse (decision 0018)
-            if work.wants(", trained by"):
-                train_bases(work)
-            if work.wants("of the way"):
-                add_interpolated(work)
+    if board.structured and (purpose != "grouping" or board.transformer):  # which is grouped as a pair, too
+        _make_for_search(work)
+    elif (
+        not board.structured and purpose != "grouping" and board.strength() is None
+    ):  # a strong one is often worse for it (decision 0018)
+        if work.wants(", trained by"):
+            train_bases(work)
+        if work.wants("of the way"):
+            add_interpolated(work)
     if purpose != "search":
         add_neighbour_map(work)
 

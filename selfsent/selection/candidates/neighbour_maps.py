@@ -1,15 +1,22 @@
-"""Neighbour maps: the best base again, with texts of one topic closer together, for grouping."""
+"""Neighbour maps: the best encoder again, with texts of one topic closer together, for grouping.
+
+Of documents that is the pair, where there is one: behind it texts of one topic lie closer together than behind its
+base (decision 0033).
+"""
 
 import json
+from collections.abc import Sequence
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.encode import encode
-from selfsent.encoder.neighbour_map import NEIGHBOURS, AffineMap, fit_neighbour_map, map_encoder
-from selfsent.encoder.pair_module import parts_of
+from selfsent.encoder.neighbour_map import NEIGHBOURS, fit_neighbour_map, map_encoder
+from selfsent.encoder.pair_module import map_of
 from selfsent.selection.budget import LENGTH
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.gates import map_dose, neighbour_agreement
@@ -22,48 +29,65 @@ _NO_MAP = AffineMap(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
 
 
 def add_neighbour_map(work: Workspace) -> None:
-    """Add the map of the best base, where its neighbours and those by words agree."""
-    board, base = work.board, work.board.reference
-    name = f"{base.name}, neighbour map"
-    candidate = Candidate(name=name, how="texts moved towards their neighbours", open=base.open, base=base.name)
+    """Add the map of the pair or else of the best base, where the neighbours by the latter and by words agree."""
+    board = work.board
+    source = board.best(attrgetter("is_pair")) or board.reference
+    name, base = f"{source.name}, neighbour map", source.base or source.name
+    candidate = Candidate(name=name, how="", open=source.open, base=base, is_pair=source.is_pair)
     path = work.folder / f"{candidate.slug}.npz"
     with work.budget.timed(candidate.slug):
         if path.is_file():
             atomic.verify(path, f"delete {path} and add --resume to compute it again")
         else:
-            _fit_map(work, base, path)
+            _fit_map(work, source, path)
     with np.load(path) as file:
         board.agreement, dose = float(file["agreement"]), float(file["dose"])
         affine = AffineMap(file["matrix"], file["offset"])
     work.progress.say(
-        f"neighbours by {base.name} and by words: {board.agreement:.0%} in common; dose of the neighbour map: {dose:g}"
+        f"neighbours by {_parts(source)[0].name} and by words: {board.agreement:.0%} in common; dose of the neighbour "
+        f"map: {dose:g}"
     )
     if not dose:
         return
-    candidate.how += f", dose {dose:g}"
+    made = f"{source.how}; " if source.is_pair else ""
+    candidate.how = f"{made}texts moved towards their neighbours, dose {dose:g}"
     candidate.seconds = work.budget.seconds(candidate.slug)
-    candidate.open = lambda: map_encoder(base.open(), affine)
-    candidate.parts, candidate.derive, candidate.groups = [base], affine, True
+    candidate.open = lambda: map_encoder(source.open(), affine)
+    candidate.parts, candidate.derive, candidate.groups = [source], affine, True
     board.add(candidate)
 
 
-def _fit_map(work: Workspace, base: Candidate, path: Path) -> None:
+def _parts(source: Candidate) -> Sequence[Candidate]:
+    """Return the encoders of a pair, or the only one."""
+    return source.parts if source.is_pair else [source]
+
+
+def _fit_map(work: Workspace, source: Candidate, path: Path) -> None:
     with work.text.texts.open(encoding="utf-8") as file:
         texts = list(dict.fromkeys(json.loads(line)["text"] for line in islice(file, _TEXTS)))
-    encoder = base.open()
+    encoders = [part.open() for part in _parts(source)]
     dose, agreement, affine = 0.0, 0.0, _NO_MAP
-    if not parts_of(encoder) and encoder.truncate_dim is None and len(texts) >= 2 * NEIGHBOURS:
-        if base.is_transformer:
-            encoder.max_seq_length = min(encoder.max_seq_length or LENGTH, LENGTH)
-        dose, agreement, affine = fit_map(encode(encoder, texts, progress=work.progress), texts)
+    whole = all(map_of(encoder) is None and encoder.truncate_dim is None for encoder in encoders)
+    if whole and len(texts) >= 2 * NEIGHBOURS:
+        if _parts(source)[0].is_transformer:
+            encoders[0].max_seq_length = min(encoders[0].max_seq_length or LENGTH, LENGTH)
+        found = [encode(encoder, texts, progress=work.progress) for encoder in encoders]
+        joined = source.derive(*found) if source.is_pair and source.derive else found[0]
+        dose, agreement, affine = fit_map(joined, texts, base=found[0])
     with atomic.sealed_file(path) as file:
         np.savez(file, agreement=agreement, dose=dose, matrix=affine.matrix, offset=affine.offset)
 
 
-def fit_map(vectors: Float[np.ndarray, "N D"], texts: list[str]) -> tuple[float, float, AffineMap]:
-    """Return the dose of the map that the vectors of texts ask for, the agreement behind it, and the map."""
+def fit_map(
+    vectors: Float[np.ndarray, "N D"], texts: list[str], base: Float[np.ndarray, "N E"] | None = None
+) -> tuple[float, float, AffineMap]:
+    """Return the dose of the map that texts ask for, the agreement behind it, and the map of their vectors.
+
+    Args:
+        base: the vectors whose neighbours have to be those by words, too.  Default: the same.
+    """
     words = _word_vectors(texts)
-    agreement = neighbour_agreement(vectors, words)
+    agreement = neighbour_agreement(vectors if base is None else base, words)
     dose = map_dose(agreement, len(texts))
     return dose, agreement, fit_neighbour_map(vectors, words, dose=dose) if dose else _NO_MAP
 

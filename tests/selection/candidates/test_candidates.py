@@ -49,7 +49,7 @@ def test_of_single_lines_a_weak_base_learns_alone(workspace, taken, static, trai
 @pytest.mark.parametrize(
     ("purpose", "kind", "ways"),
     [
-        ("grouping", "documents", ["add_neighbour_map"]),
+        ("grouping", "documents", ["add_static_vectors", "add_latent_vectors", "add_pair", "add_neighbour_map"]),
         ("grouping", "lines", ["add_neighbour_map"]),
         ("search", "documents", ["add_static_vectors", "add_latent_vectors", "add_pair"]),
         ("search", "lines", ["train_bases", "add_interpolated"]),
