@@ -28,9 +28,8 @@ def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
     add_bases(work, bases or DEFAULT_BASES[: 2 if board.structured else 1])
     if board.structured and (purpose != "grouping" or board.transformer):  # which is grouped as a pair, too
         _make_for_search(work)
-    elif (
-        not board.structured and purpose != "grouping" and board.strength() is None
-    ):  # a strong one is often worse for it (decision 0018)
+    # Of lines a weak base alone is trained: what they call better of a strong one is often worse (decision 0018).
+    elif not board.structured and purpose != "grouping" and board.strength() is None:
         if work.wants(", trained by"):
             train_bases(work)
         if work.wants("of the way"):
