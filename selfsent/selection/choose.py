@@ -48,8 +48,8 @@ class Choice:
 def choose(board: Scoreboard) -> Choice:
     """Choose what is kept for search and for grouping, and which of the two is the one encoder."""
     base = board.reference
-    grouped = board.best(attrgetter("groups")) or base
     for_search, said = _for_search(board, base) if board.structured else _for_lines(board, base)
+    grouped = board.best(attrgetter("groups")) or (for_search if board.structured else base)
     jobs = {"search": for_search, "grouping": grouped}
     purpose = board.config.purpose
     if purpose == "both":
@@ -210,9 +210,10 @@ def _on_held_out(board: Scoreboard, kept: Candidate, base: Candidate, settings: 
 
 def _on_grouping(board: Scoreboard, grouped: Candidate, base: Candidate) -> str:
     """Say what is best for clusters, topics and intents."""
-    agree = f"{board.agreement:.0%} of its nearest neighbours are so by words, too"
-    if grouped is base:
-        return f"{_FOR_GROUPING}, keep {base.name} as it is: {agree}, which is too little for a neighbour map."
+    agree = f"{board.agreement:.0%} of the nearest neighbours by {grouped.base} are so by words, too"
+    if not grouped.groups:
+        kept = f"{grouped.name}{' as it is' * (grouped is base)}"
+        return f"{_FOR_GROUPING}, keep {kept}: {agree}, which is too little for a neighbour map."
     return f"{_FOR_GROUPING}, keep {grouped.name} ({grouped.how}): {agree}."
 
 

@@ -208,7 +208,8 @@ def test_a_base_at_home_is_kept_with_feedback_and_without_words():
     ],
 )
 def test_each_job_has_its_best_and_the_text_says_which_is_the_one_encoder(kind, purpose, kept):
-    mapped = candidate("base, neighbour map", 30.0, is_transformer=False, groups=True, mrr=20.0)
+    of = {"is_transformer": False, "is_pair": kind == "documents", "groups": True}
+    mapped = candidate("base, neighbour map", 90.0 if kind == "documents" else 30.0, mrr=20.0, **of)  # search passes it
     made = (*pair_of()[: 1 if kind == "lines" else 2], mapped)
     choice = choose(scoreboard(*made, kind=kind, purpose=purpose, gate=ABROAD, static=70.0))
     assert choice.kept.name == kept
@@ -217,6 +218,15 @@ def test_each_job_has_its_best_and_the_text_says_which_is_the_one_encoder(kind, 
     search, grouping = "For search", "For grouping"
     assert sorted(said) == {"both": [grouping, search], "search": [search], "grouping": [grouping]}[purpose]
     assert (choice.search is not None) is (kind == "documents" and purpose != "grouping")
+
+
+@pytest.mark.parametrize(("kind", "grouped"), [("documents", "base beside static vectors"), ("lines", "base")])
+def test_without_a_map_documents_are_grouped_as_they_are_searched_and_lines_by_the_base(kind, grouped):
+    choice = choose(scoreboard(*pair_of()[: 1 if kind == "lines" else 2], kind=kind, gate=ABROAD, static=70.0))
+    assert choice.jobs["grouping"].name == choice.kept.name == grouped
+    (said,) = [sentence for sentence in choice.sentences if sentence.startswith("For grouping")]
+    assert said.startswith(f"For grouping, keep {grouped}")
+    assert said.endswith("which is too little for a neighbour map.")
 
 
 def test_one_that_is_above_the_base_with_its_whole_interval_is_kept():
