@@ -340,14 +340,15 @@ def _write(folder: Path, path: Path, scratch: Path) -> None:
         return
     _write_transformer(checkpoint, scratch)
     _copy_tokenizer([folder, path.parent] if path.is_file() else [folder], checkpoint.base, scratch)
-    from selfsent.encoder.load import load_encoder
+    from selfsent.encoder.assemble import assemble, quietly
+    from selfsent.encoder.checks import limit_length, require_transformer
     from selfsent.encoder.save import save_encoder
 
-    with TemporaryDirectory() as plain:  # modules around the transformer are written as for any encoder
+    with TemporaryDirectory() as plain, quietly():  # modules around the transformer are written as for any encoder
         base = ModelFolder.read(shutil.copytree(scratch, Path(plain) / "base"), str(path))
-        _, _, _, pooling, template, length, _ = checkpoint
-        encoder = load_encoder(base, pooling=pooling, template=template, max_length=length)
-        save_encoder(encoder, Path(plain) / "whole", as_is=True)
+        config = require_transformer(base.modules[0])
+        limit_length(encoder := assemble(base, config, checkpoint.pooling, checkpoint.template), checkpoint.max_length)
+        save_encoder(encoder.eval(), Path(plain) / "whole", as_is=True)
         shutil.copytree(Path(plain) / "whole", scratch, dirs_exist_ok=True)
     _write_transformer(checkpoint, scratch)  # whole again: modules alone have neither pooler nor head
 

@@ -35,7 +35,7 @@ from selfsent.runtime.printed import Printed, Shown
 from selfsent.selection.budget import Budget
 from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.bases import no_base, open_base
-from selfsent.selection.candidates.static_vectors import STATIC
+from selfsent.selection.candidates.static_vectors import LATENT, STATIC
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.choose import Choice, candidate_rows, choose
 from selfsent.selection.groups import MOST, map_groups
@@ -182,7 +182,7 @@ def _require_names(bases: Sequence[str]) -> None:
     names = [short_name(base) for base in bases]
     for name in names:
         others = {STATIC, *names} - {name}
-        if name == STATIC or any(f"{other}{made}" in name for other in others for made in SEPARATORS):
+        if name in (STATIC, LATENT) or any(f"{other}{made}" in name for other in others for made in SEPARATORS):
             raise ConfigurationError(
                 f"a base called {name} would be mixed up with the candidate of that name: rename its folder"
             )

@@ -68,6 +68,15 @@ class SearchGate:
 STATIC_SEARCH = SearchSettings(WORDS, FEEDBACK)  # of static vectors by themselves
 
 
+def line_weights(weak: bool) -> tuple[float, float]:
+    """Return the weights of a base and of latent axes of single lines in the cosine of their pair.
+
+    Args:
+        weak: whether the base is not surely above the static vectors that ship, on general text.
+    """
+    return (0.8, 0.2) if weak else (0.9, 0.1)
+
+
 def map_dose(agreement: float, lines: int) -> float:
     """Return how much of the neighbour map is applied.
 

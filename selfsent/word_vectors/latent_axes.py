@@ -41,16 +41,38 @@ def add_latent_axes(
     Raises:
         EncoderError: the encoder holds no static vectors.
     """
+    tokenizer, own = _table_of(encoder)
+    counts = count_tokens(tokenizer, texts, len(own))
+    further = latent_table(counts, stem_groups(tokenizer, len(own), language), axes, seed)
+    means = sparse.csr_array(counts / np.maximum(counts.sum(axis=1), 1)[:, None])
+    scaled = [part / max(float(np.linalg.norm(means @ part, axis=1).mean()), 1e-12) for part in (own, further)]
+    return _static(tokenizer, np.hstack(scaled))
+
+
+def latent_vectors(
+    encoder: SentenceTransformer, texts: Sequence[str], language: str, *, axes: int = AXES, seed: int = 42
+) -> SentenceTransformer | None:
+    """Return static vectors that are those columns alone, of an encoder's tokens; None: the texts share no word.
+
+    Raises:
+        EncoderError: the encoder holds no static vectors.
+    """
+    tokenizer, own = _table_of(encoder)
+    counts = count_tokens(tokenizer, texts, len(own))
+    table = latent_table(counts, stem_groups(tokenizer, len(own), language), axes, seed)
+    return _static(tokenizer, table) if table.shape[1] else None
+
+
+def _table_of(encoder: SentenceTransformer) -> tuple[Tokenizer, Float[np.ndarray, "V D"]]:
     static = encoder[0]
     if not isinstance(static, StaticEmbedding):
         raise EncoderError("only static word vectors can have latent axes")
-    own = static.get_parameter("embedding.weight").numpy(force=True)
-    counts = count_tokens(static.tokenizer, texts, len(own))
-    further = latent_table(counts, stem_groups(static.tokenizer, len(own), language), axes, seed)
-    means = sparse.csr_array(counts / np.maximum(counts.sum(axis=1), 1)[:, None])
-    scaled = [part / max(float(np.linalg.norm(means @ part, axis=1).mean()), 1e-12) for part in (own, further)]
-    joined = torch.from_numpy(np.hstack(scaled).astype(np.float32))
-    return SentenceTransformer(modules=[StaticEmbedding(static.tokenizer, embedding_weights=joined)], device="cpu")
+    return static.tokenizer, static.get_parameter("embedding.weight").numpy(force=True)
+
+
+def _static(tokenizer: Tokenizer, table: Float[np.ndarray, "V D"]) -> SentenceTransformer:
+    weights = torch.from_numpy(table.astype(np.float32))
+    return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)], device="cpu")
 
 
 def latent_table(

@@ -1,7 +1,7 @@
 """Neighbour maps: the best encoder again, with texts of one topic closer together, for grouping.
 
-Of documents that is the pair, where there is one: behind it texts of one topic lie closer together than behind its
-base (decision 0033).
+Of documents that is the pair, where there is one, of single lines the base beside latent axes of them: behind these
+texts of one topic lie closer together than behind the base (decision 0033).
 """
 
 import json
@@ -18,6 +18,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.neighbour_map import NEIGHBOURS, fit_neighbour_map, map_encoder
 from selfsent.encoder.pair_module import map_of
 from selfsent.selection.budget import LENGTH
+from selfsent.selection.candidates.pairs import pair_of_lines
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.gates import map_dose, neighbour_agreement
 from selfsent.selection.scoreboard import Candidate
@@ -31,7 +32,8 @@ _NO_MAP = AffineMap(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
 def add_neighbour_map(work: Workspace) -> None:
     """Add the map of the pair or else of the best base, where the neighbours by the latter and by words agree."""
     board = work.board
-    source = board.best(attrgetter("is_pair")) or board.reference
+    source = board.best(attrgetter("is_pair")) or (None if board.structured else pair_of_lines(work))
+    source = source or board.reference
     name, base = f"{source.name}, neighbour map", source.base or source.name
     candidate = Candidate(name=name, how="", open=source.open, base=base, is_pair=source.is_pair)
     path = work.folder / f"{candidate.slug}.npz"

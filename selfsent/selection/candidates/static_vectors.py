@@ -17,10 +17,11 @@ from selfsent.selection.candidates.workspace import PAIRS, Workspace
 from selfsent.selection.scoreboard import STATIC_BASE, Candidate
 from selfsent.storage import atomic
 from selfsent.word_vectors.joined import build_joined_vectors
-from selfsent.word_vectors.latent_axes import add_latent_axes
+from selfsent.word_vectors.latent_axes import add_latent_axes, latent_vectors
 
 STATIC = "static vectors of your text"
 UNTRAINED = f"{STATIC}, untrained"
+LATENT = "latent axes of your text"
 FOLDER, _COUNTED, _LATENT = "static-vectors", "counted", "latent"
 _READ = 50_000  # texts behind the latent axes, at most
 
@@ -79,14 +80,31 @@ def add_latent_vectors(work: Workspace) -> None:
     folder, slug = work.folder / FOLDER / _LATENT, f"{FOLDER}-{_LATENT}"
     with work.budget.timed(slug):
         if not atomic.cached(folder):
-            with work.text.texts.open(encoding="utf-8") as file:
-                texts = [json.loads(line)["text"] for line in file]
             work.progress.say(f"{source.name}: latent semantic analysis of the text")
-            texts, language = texts[:: -(-len(texts) // _READ)], work.config.corpus.language
-            wider = add_latent_axes(source.open(), texts, language, seed=work.config.seed)
+            language, seed = work.config.corpus.language, work.config.seed
+            wider = add_latent_axes(source.open(), _read_texts(work), language, seed=seed)
             with atomic.build_folder(folder) as scratch:
                 save_encoder(wider, scratch)
     name, how = f"{source.name}, with latent axes", f"{source.how}, with latent semantic analysis of this text"
     seconds = source.seconds + work.budget.seconds(slug)
     opened = partial(load_encoder, folder)
     work.board.add(replace(source, name=name, how=how, open=opened, seconds=seconds, parts=(), derive=None, scores={}))
+
+
+def make_latent_vectors(work: Workspace) -> Candidate | None:
+    """Make static vectors of the latent axes of the text alone; None where its texts share no word."""
+    folder = work.folder / _LATENT
+    if not atomic.cached(folder):
+        general, language = load_encoder(STATIC_BASE), work.config.corpus.language
+        encoder = latent_vectors(general, _read_texts(work), language, seed=work.config.seed)
+        if encoder is None:
+            return None
+        with atomic.build_folder(folder) as scratch:
+            save_encoder(encoder, scratch)
+    return Candidate(name=LATENT, how="latent semantic analysis of this text", open=partial(load_encoder, folder))
+
+
+def _read_texts(work: Workspace) -> list[str]:
+    with work.text.texts.open(encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    return texts[:: -(-len(texts) // _READ)]
