@@ -1,24 +1,25 @@
-"""Does the neighbour map of `selfsent fit --for grouping` gather what labels call one?  Change of four measures.
+"""Does what `selfsent fit --for grouping` keeps gather what labels call one?  Change of four measures.
 
     python benchmarks/judged_grouping.py DATA OUT --base builtin --base all-MiniLM-L6-v2 --sets banking77,emotion
 
 DATA holds ``mteb/``, ``senteval/`` and ``pairs/hwu64/full.jsonl`` in their authors' layouts.
-The map is fitted, without labels, to lines drawn from the part of a set that trains; the labels of the other part judge
-it, at most 3,000 texts:
+Latent axes beside the base, and the neighbour map behind both, are fitted, without labels, to lines drawn from the part
+of a set that trains; the labels of the other part judge them, at most 3,000 texts:
 
 few-shot    accuracy of a logistic regression of 8 texts a class, mean of 10 draws
 v-measure   of k-means with as many clusters as classes, mean of 5 starts
 MAP         every text ranks the others; those of its class are relevant
 nearest     accuracy of the class that most of the 10 nearest others have
 
-What the map costs a search is judged, too: the correlation on STS-B's test part, and for HWU64 how often a
+What they cost a search is judged, too: the correlation on STS-B's test part, and for HWU64 how often a
 back-translation finds its line among all of them.  Written to OUT/<set>-<base>.json; what is there is not made again.
 """
 
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -26,12 +27,15 @@ import harness
 import numpy as np
 from scipy.stats import spearmanr
 
+from selfsent.encoder.affine import AffineMap
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.evaluation.own_files.labelled import Clustering, FewShot
 from selfsent.selection.candidates.neighbour_maps import fit_map
-from selfsent.selection.scoreboard import short_name
+from selfsent.selection.gates import line_weights
+from selfsent.selection.scoreboard import STATIC_BASE, short_name
+from selfsent.word_vectors.latent_axes import latent_vectors
 
 SETS = ("banking77", "clinc150", "stackoverflow", "hwu64", "emotion", "trec", "subj")
 MEASURES = ("few-shot", "v-measure", "MAP", "nearest")
@@ -136,37 +140,54 @@ def costs(vectors_of: Callable[[list[str]], np.ndarray], name: str, data: Path) 
 
 
 def measure(name: str, base: str, given: argparse.Namespace) -> dict:
-    """Judge a base, and the base with the map of each size and draw."""
+    """Judge a base, and what is made of it from lines of each size and draw."""
     train, test = read(name, given.data)
     kept = np.random.default_rng(0).permutation(len(test))[:TESTED]
     train, test = list(dict.fromkeys(train)), [test[row] for row in kept]
     labels, answers = [label for _, label in train], [label for _, label in test]
-    encoder = load_encoder(base)
-    of_train, of_test = (encode(encoder, [text for text, _ in side]) for side in (train, test))
-    before = judge(of_train, of_test, labels, answers)
-    rows = []
+    encoder, general, weights = load_encoder(base), load_encoder(STATIC_BASE), line_weights(base == "builtin")
+    known: dict[str, np.ndarray] = {}
+
+    def vectors_of(texts: list[str]) -> np.ndarray:
+        if texts[0] not in known:
+            known[texts[0]] = unit(encode(encoder, texts))
+        return known[texts[0]]
+
+    sides = [[text for text, _ in side] for side in (train, test)]
+    before = judge(*map(vectors_of, sides), labels, answers)
+    rows, made = [], vectors_of
     for size in SIZES:
         for draw in range(given.draws if size else 1):
             lines = np.random.default_rng(draw).permutation(len(train))[:size]
             held_in = lines[
                 : int(len(lines) * (0.7 if len(lines) < 4000 else 0.85))
             ]  # what a selection does not hold out
-            dose, agreement, affine = fit_map(of_train[held_in], [train[row][0] for row in held_in])
-            after = judge(affine(of_train), affine(of_test), labels, answers) if dose else before
+            texts = [sides[0][row] for row in held_in]
+            latent = latent_vectors(general, texts, "en")
+            assert latent is not None
+            pair = partial(_joined, vectors_of, partial(encode, latent), weights)
+            of_train = pair(sides[0])
+            dose, agreement, affine = fit_map(of_train[held_in], texts, vectors_of(sides[0])[held_in])
+            made = partial(_mapped, pair, affine) if dose else vectors_of
+            after = judge(affine(of_train), made(sides[1]), labels, answers) if dose else before
             change = [round(new - old, 2) for new, old in zip(after, before, strict=True)]
             rows.append({"size": size, "draw": draw, "dose": dose, "agreement": round(agreement, 3), "change": change})
             print(name, base, rows[-1], flush=True)
-    known: dict[str, np.ndarray] = {}
-
-    def vectors_of(texts: list[str]) -> np.ndarray:
-        if texts[0] not in known:
-            known[texts[0]] = encode(encoder, texts)
-        return known[texts[0]]
-
-    cost = [costs(vectors_of, name, given.data)]
-    cost.append(costs(lambda texts: affine(vectors_of(texts)), name, given.data) if dose else cost[0])
+    cost = [costs(vectors_of, name, given.data), costs(made, name, given.data)]
     figures = {"before": [round(value, 2) for value in before], "rows": rows, "costs": np.round(cost, 2).tolist()}
     return {"set": name, "base": short_name(base), **figures}
+
+
+Embed = Callable[[list[str]], np.ndarray]
+
+
+def _joined(first: Embed, second: Embed, weights: Sequence[float], texts: list[str]) -> np.ndarray:
+    sides = zip((first, second), weights, strict=True)
+    return np.hstack([weight**0.5 * unit(embed(texts)) for embed, weight in sides])
+
+
+def _mapped(embed: Embed, affine: AffineMap, texts: list[str]) -> np.ndarray:
+    return affine(embed(texts))
 
 
 def table(out: Path) -> None:

@@ -409,6 +409,21 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert again.sentences[-1] == f"There was nothing to judge: {result.kept} is kept, and nothing is searched."
 
 
+def test_single_lines_are_grouped_by_a_map_behind_the_base_beside_their_latent_axes(bert, tmp_path):
+    draw = np.random.default_rng(0)
+    lines = [" ".join(draw.choice(WORDS[number % 4 :: 4], 9)) for number in range(450)]
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", purpose="grouping", minutes=1.0, settings=QUICK)
+    assert result.kept == f"{bert.name} beside latent axes of your text, neighbour map"
+    opened = SentenceTransformer(str(result.model), device="cpu", trust_remote_code=True)
+    sides = [np.array(part.encode(TEXTS)) for part in parts_of(opened)]
+    sides = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides]
+    with np.load(*(tmp_path / "fit" / "candidates").glob("*.npz")) as file:
+        mapped = np.hstack([0.8**0.5 * sides[0], 0.2**0.5 * sides[1]]) @ file["matrix"] + file["offset"]
+    expected = mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
+    np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(selfsent.encode(selfsent.load(result.model), TEXTS), expected, atol=5e-3)
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

@@ -5,7 +5,7 @@ import pytest
 from scoreboards import candidate, results, scoreboard
 
 from selfsent.encoder.search_settings import SearchSettings
-from selfsent.selection.gates import SearchGate, map_dose, neighbour_agreement
+from selfsent.selection.gates import SearchGate, line_weights, map_dose, neighbour_agreement
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,10 @@ def test_weights_of_the_pair_and_of_the_search_follow_the_dose(meaning, weak, pa
     gate = SearchGate(words=60.0, base=50.0, meaning=meaning, weak=weak)
     assert gate.pair == pytest.approx(pair)
     assert gate.search == search
+
+
+def test_latent_axes_of_single_lines_have_a_tenth_of_the_cosine_beside_a_strong_base_and_a_fifth_beside_a_weak_one():
+    assert (line_weights(weak=False), line_weights(weak=True)) == ((0.9, 0.1), (0.8, 0.2))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import EncoderError
-from selfsent.word_vectors.latent_axes import add_latent_axes
+from selfsent.word_vectors.latent_axes import add_latent_axes, latent_vectors
 
 PIECES = ["[UNK]", "the", "ship", "ships", "sails", "bread", "oven", "##s", "##,", ",", "bakes", "wind"]
 STEMS = {"ship": "ship", "ships": "ship", "sails": "sail", "bread": "bread", "oven": "oven", "bakes": "bake"}
@@ -63,6 +63,13 @@ def test_rows_are_those_of_the_formula_up_to_signs_and_one_factor(encoder, expec
     found, factor = wider[:, 5:], np.linalg.norm(wider[:, 5:]) / np.linalg.norm(slow)
     np.testing.assert_allclose(np.abs(found), np.abs(factor * slow), atol=1e-4)
     np.testing.assert_allclose(found @ found.T, factor**2 * slow @ slow.T, atol=1e-4)
+
+
+def test_the_axes_alone_are_the_table_of_the_formula_and_none_where_no_text_has_a_word(encoder, expected):
+    found = latent_vectors(encoder, TEXTS, "en", axes=AXES)[0].embedding.weight.detach().numpy()
+    slow = np.array([expected.get(piece, np.zeros(AXES)) for piece in PIECES])
+    np.testing.assert_allclose(found @ found.T, slow @ slow.T, atol=1e-5)
+    assert latent_vectors(encoder, ["the", ", the"], "en", axes=AXES) is None
 
 
 def test_what_is_of_no_stem_has_no_place_on_the_axes_and_stems_share_one(encoder):
