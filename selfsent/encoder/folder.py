@@ -252,7 +252,7 @@ def _read_behind(folder: Path) -> AffineMap | None:
         return None
     try:
         return AffineMap(**load_file(folder / BEHIND_FILE))
-    except (SafetensorError, TypeError) as error:
+    except (SafetensorError, TypeError, EncoderError) as error:
         raise EncoderError(f"{folder / BEHIND_FILE} is damaged: {AGAIN}") from error
 
 

@@ -92,9 +92,7 @@ def map_encoder(encoder: SentenceTransformer, affine: AffineMap) -> SentenceTran
         EncoderError: it is a smaller pair of encoders, or the map is of another width.
     """
     with whole_width(encoder):
-        width = encoder.get_embedding_dimension()
-    if width != len(affine.matrix):
-        raise EncoderError(f"a map of {len(affine.matrix)} dimensions does not fit an encoder of {width}")
+        affine.require(width := encoder.get_embedding_dimension() or 0)
     if isinstance(pair := encoder[0], PairModule):
         pair.put_behind(affine)
         return encoder

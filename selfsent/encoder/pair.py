@@ -43,7 +43,10 @@ class EncoderPair(Encoder):
         self._encoders, self._weights, self._scale = list(encoders), list(weights), scale or _scaled
         self.pooling, self.max_length = "none", min(encoder.max_length for encoder in encoders)
         self.parameters = sum(encoder.parameters for encoder in encoders)
-        self._dimensions = sum(encoder.width for encoder in encoders) if behind is None else len(behind.offset)
+        self._dimensions = sum(encoder.width for encoder in encoders)
+        if behind is not None:
+            behind.require(self._dimensions)
+            self._dimensions = len(behind.offset)
         self.take_settings({})
 
     @property

@@ -30,10 +30,12 @@ class PairModule(InputModule):
         self, encoders: Sequence[SentenceTransformer], weights: Sequence[float], behind: AffineMap | None = None
     ) -> None:
         super().__init__()
-        self.behind = None if behind is None else TensorMap(behind)
+        self.behind: TensorMap | None = None
         self.encoders = nn.ModuleList(encoders)
         self.weights = [float(weight) for weight in weights]
         self.tokenizer = encoders[0].tokenizer
+        if behind is not None:
+            self.put_behind(behind)
 
     @property
     def parts(self) -> list[SentenceTransformer]:
@@ -63,8 +65,9 @@ class PairModule(InputModule):
         """Put a map behind the pair, or behind the one that is there.
 
         Raises:
-            EncoderError: both have an offset, so that their lengths in between would count.
+            EncoderError: it is of another width, or both have an offset, so that their lengths in between would count.
         """
+        affine.require(self.get_embedding_dimension())
         if self.behind is not None:
             first = self.behind.as_arrays()
             if affine.offset.any():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding
 from tiny import TEXTS, make_tokenizer
@@ -69,6 +70,24 @@ def test_a_map_behind_a_pair_maps_the_joined_vectors(bert):
     mapped = map_encoder(made("pair", bert), AffineMap(matrix, offset))
     expected = unit(unit(made("pair", bert).encode(TEXTS)) @ matrix + offset)
     assert mapped.encode(TEXTS) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"matrix": (9, 64), "offset": 64}, "a map of 9 dimensions does not fit an encoder of 64"),
+        ({"matrix": (64, 64), "offset": 5}, "behind.safetensors is damaged"),
+        ({"matrix": 64, "offset": 64}, "behind.safetensors is damaged"),
+        ({"axes": (64, 64)}, "behind.safetensors is damaged"),
+    ],
+)
+def test_a_folder_whose_map_does_not_fit_its_pair_is_refused(sizes, said, bert, tmp_path):
+    save_encoder(map_encoder(made("pair", bert), AffineMap(np.eye(64, dtype="f"), np.ones(64, "f"))), tmp_path)
+    save_file({name: np.ones(size, "f") for name, size in sizes.items()}, tmp_path / "behind.safetensors")
+    (tmp_path / ".checksums").unlink(missing_ok=True)
+    for opened in (open_encoder, load_encoder):
+        with pytest.raises(EncoderError, match=said):
+            opened(tmp_path)
 
 
 def test_a_map_in_front_and_the_table_of_static_vectors_take_the_axes_in(bert):
