@@ -36,6 +36,9 @@ class FitConfig:
     purpose: Literal["search", "grouping", "both"] = setting(
         "both", "what the encoder is for; grouping: clusters, topics, intents, classes"
     )
+    line_axes: bool = setting(
+        True, "latent axes of single lines stand beside their base, for grouping; no: stock modules alone are kept"
+    )
     dimensions: int | None = setting(
         None, "of what is kept, on the principal axes of the text; None: all that it has", ge=1, le=MANY
     )

@@ -121,7 +121,11 @@ def remove(path: Path) -> None:
         else:
             shutil.rmtree(doomed, ignore_errors=True)
             retry(lambda: path.replace(doomed))
-        shutil.rmtree(doomed)
+        try:
+            shutil.rmtree(doomed)
+        except BaseException:  # a signal, say: what is begun is ended
+            shutil.rmtree(doomed, ignore_errors=True)
+            raise
     else:
         path.unlink(missing_ok=True)
 

@@ -409,10 +409,16 @@ def test_single_lines_are_judged_by_finding_them_from_a_third_of_their_words_and
     assert again.sentences[-1] == f"There was nothing to judge: {result.kept} is kept, and nothing is searched."
 
 
-def test_single_lines_are_grouped_by_a_map_behind_the_base_beside_their_latent_axes(bert, tmp_path):
+@pytest.mark.parametrize("axes", ["yes", "no"])
+def test_single_lines_are_grouped_by_a_map_behind_the_base_beside_their_latent_axes(axes, bert, tmp_path):
     draw = np.random.default_rng(0)
     lines = [" ".join(draw.choice(WORDS[number % 4 :: 4], 9)) for number in range(450)]
-    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", purpose="grouping", minutes=1.0, settings=QUICK)
+    asked = {"purpose": "grouping", "minutes": 1.0, "settings": [*QUICK, f"line_axes={axes}"]}
+    result = selfsent.fit(lines, base=str(bert), out=tmp_path / "fit", **asked)
+    if axes == "no":
+        assert result.kept == f"{bert.name}, neighbour map"
+        assert len(SentenceTransformer(str(result.model), device="cpu").encode("a line"))
+        return
     assert result.kept == f"{bert.name} beside latent axes of your text, neighbour map"
     opened = SentenceTransformer(str(result.model), device="cpu", trust_remote_code=True)
     sides = [np.array(part.encode(TEXTS)) for part in parts_of(opened)]

@@ -29,9 +29,9 @@ def add_pair(work: Workspace) -> None:
 
 
 def pair_of_lines(work: Workspace) -> Candidate | None:
-    """Return the best base beside latent axes of the text, for grouping single lines; None if it is no transformer."""
+    """Return the best transformer beside latent axes of the text, for grouping single lines; None if there is none."""
     base = work.board.reference
-    latent = make_latent_vectors(work) if base.is_transformer else None
+    latent = make_latent_vectors(work) if base.is_transformer and work.config.line_axes else None
     return latent and _joined(base, latent, latent.name, line_weights(work.board.weak))
 
 
