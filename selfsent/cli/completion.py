@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 import typer
 
 from selfsent.cli.listing import listed_keys, listed_methods
-from selfsent.config import RECIPES
 
 # The groups of keys that a command takes, where there are not those of its own name.
 _GROUPS = {"pretrain": ("pretrain", "static"), "train": ("recipe",), "sweep": ("recipe",)}
@@ -23,6 +22,8 @@ def complete_method(incomplete: str) -> Candidates:
 
 def complete_recipe(incomplete: str) -> Candidates:
     """Return the methods, presets and recipes that fit."""
+    from selfsent.config import RECIPES
+
     recipes = sorted(path.stem for path in RECIPES.glob("*.toml"))
     return complete_method(incomplete) + _fitting(incomplete, ((name, "recipe") for name in recipes))
 

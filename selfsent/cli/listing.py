@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from selfsent.config import RECIPES, Setting, describe, is_recipe
 from selfsent.errors import unknown
 from selfsent.objectives.listing import method_files
+
+if TYPE_CHECKING:  # its classes take tens of milliseconds to build, which every command would pay for
+    from selfsent.config import Setting
 
 LISTING = Path(__file__).with_name("settings.json")
 
@@ -40,13 +42,17 @@ def listed_methods() -> dict[str, Method]:
     return {name: Method(*entry) for name, entry in _listing()["methods"].items()}
 
 
-def listed_keys(*groups: str) -> Iterator[Setting]:
+def listed_keys(*groups: str) -> "Iterator[Setting]":
     """Yield the keys of groups: "recipe", a method, or a command such as "fit"."""
+    from selfsent.config import Setting
+
     return (Setting(*entry) for group in groups for entry in _listing()["keys"].get(group, ()))
 
 
 def require_methods(names: str) -> None:
     """Refuse what is no method, preset or recipe, nor looks like a module, before torch is loaded."""
+    from selfsent.config import RECIPES, is_recipe
+
     if is_recipe(names):
         return
     presets = [preset for method in listed_methods().values() for preset in method.presets]
@@ -56,8 +62,9 @@ def require_methods(names: str) -> None:
             raise unknown("method", name, [*names_of_methods, *(path.stem for path in RECIPES.glob("*.toml"))])
 
 
-def method_listing(name: str) -> tuple[Method, list[Setting]]:
+def method_listing(name: str) -> "tuple[Method, list[Setting]]":
     """Return a method and its keys from its module, which imports torch."""
+    from selfsent.config import describe
     from selfsent.objectives.registry import load_method, preset_settings
 
     kind = load_method(name)
@@ -68,7 +75,7 @@ def method_listing(name: str) -> tuple[Method, list[Setting]]:
 
 def collect_listing() -> dict[str, Any]:
     """Read methods and keys from the modules that define them."""
-    from selfsent.config import Recipe
+    from selfsent.config import Recipe, describe
     from selfsent.corpus.settings import CorpusConfig
     from selfsent.pairs.near_pairs import MineConfig
     from selfsent.pretraining.pretrain import PretrainConfig
@@ -88,7 +95,7 @@ def collect_listing() -> dict[str, Any]:
     return {"methods": methods, "keys": {name: [_plain(setting) for setting in keys[name]] for name in keys}}
 
 
-def _plain(setting: Setting) -> Setting:
+def _plain(setting: "Setting") -> "Setting":
     return setting._replace(default="none" if setting.default is None else str(setting.default))
 
 

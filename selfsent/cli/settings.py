@@ -2,14 +2,16 @@
 
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from selfsent.cli.completion import complete_method
 from selfsent.cli.listing import Method, listed_keys, listed_methods, method_listing, require_methods
-from selfsent.config import Setting
 from selfsent.errors import unknown
+
+if TYPE_CHECKING:
+    from selfsent.config import Setting
 
 _SHOWN = 3  # documents of a preview
 # The commands whose keys are listed behind their name; what a recipe has in common with them is left out there.
@@ -59,7 +61,7 @@ def settings(
     return None
 
 
-def _every_key() -> list[Setting]:
+def _every_key() -> "list[Setting]":
     keys = [*listed_keys("recipe")]
     for command in _COMMANDS:
         own = (setting for setting in listed_keys(command) if not setting.key.startswith(_SHARED))
@@ -76,7 +78,7 @@ def _list_methods(methods: dict[str, Method]) -> None:
 
 
 def _show_method(
-    method: Method, keys: Iterable[Setting], preset: Mapping[str, object] = MappingProxyType({})
+    method: Method, keys: "Iterable[Setting]", preset: Mapping[str, object] = MappingProxyType({})
 ) -> object:
     changes = {key.removeprefix("objective."): value for key, value in preset.items()}
     typer.echo(method.about)
@@ -87,7 +89,7 @@ def _show_method(
     return listed
 
 
-def _table(keys: Iterable[Setting], marked: Container[str] = ()) -> object:
+def _table(keys: "Iterable[Setting]", marked: Container[str] = ()) -> object:
     keys = list(keys)
     width = max((len(setting.key) for setting in keys), default=0)
     for key, default, kind, description in keys:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfsent.text import clean
+from selfsent.text import clean, markup
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_opened_and_never_closed_is_searched_for_once(monkeypatch):
     """Or a text of scripts that never end would take the square of its length."""
     searched = []
     end = SimpleNamespace(search=lambda text, start: searched.append(start))
-    monkeypatch.setattr(clean, "_UNREAD", {"script": end})
+    monkeypatch.setattr(markup, "_UNREAD", {"script": end})
     clean.clean_text("<script>" * 50)
     assert searched == [8]
 
