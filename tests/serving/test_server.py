@@ -184,7 +184,11 @@ before = threads()
 model = next(iter(ServedModels(["builtin"]))).encoder
 opened = threads()
 pieces = model.tokenize(["a cat sleeps in the garden"] * 8)
-ThreadPoolExecutor(1).submit(model.embed_tokenized, pieces).result()
+asking = ThreadPoolExecutor(1)
+for _ in range(20):  # on a busy machine the threads of a pool come late, or some leave at once
+    asking.submit(model.embed_tokenized, pieces).result()
+    if threads() - opened > 39:
+        break
 print(opened - before, threads() - opened, torch.get_num_threads())
 """
 
@@ -193,7 +197,7 @@ print(opened - before, threads() - opened, torch.get_num_threads())
 def test_opening_a_model_starts_no_pool_of_threads_and_computing_starts_one():
     done = subprocess.run([sys.executable, "-c", OPEN_AND_EMBED], capture_output=True, text=True, check=True)
     opening, computing, threads = map(int, done.stdout.split())
-    # A pool has 39 threads beside the one that asks; on a busy machine fewer of them were there to be counted.
+    # A pool has 39 threads beside the one that asks, of which a busy machine may show fewer.
     assert opening < 13
     assert 13 <= computing < 60
     assert threads == 40
