@@ -65,7 +65,7 @@ class PairModule(InputModule):
         """Put a map behind the pair, or behind the one that is there.
 
         Raises:
-            EncoderError: it is of another width, or both have an offset, so that their lengths in between would count.
+            EncoderError: it is of another width, or has an offset and a map is there, whose lengths would count.
         """
         affine.require(self.get_embedding_dimension())
         if self.behind is not None:

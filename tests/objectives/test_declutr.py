@@ -279,3 +279,9 @@ def test_the_slanted_triangular_schedule_has_its_published_values(golden):
     values = golden("declutr_lr")
     for step, rate in zip(values["T1000_steps"], values["T1000_lr"], strict=True):
         assert slanted_triangular(int(step), 1000, 5e-5) == pytest.approx(float(rate), rel=1e-12)
+
+
+def test_either_loss_can_be_left_out(encoder, rows):
+    for changes, names in (({"mlm_weight": 0.0}, {"contrast"}), ({"contrast_weight": 0.0}, {"masked_lm"})):
+        objective = make(encoder, **SMALL, **changes)
+        assert set(objective(encoder, batch_of(objective, encoder, rows))) == names
