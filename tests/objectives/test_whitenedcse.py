@@ -116,6 +116,14 @@ def test_the_figure_is_the_cosine_between_two_shuffles_of_the_same_rows():
 # the ablations
 
 
+def test_batch_norm_is_a_group_of_one_and_none_is_nothing():
+    h = vectors(3, 32, 24)
+    expected = F.batch_norm(h[1], None, None, training=True)
+    torch.testing.assert_close(make(whitening="batch_norm").whiten(h)[1], expected)
+    torch.testing.assert_close(make(group_width=1).whiten(h)[1], expected)
+    assert make(whitening="none").whiten(h) is h
+
+
 def test_two_unwhitened_views_are_simcse(encoder, batch):
     cse = WhitenedCSE(WhitenedCSE.Config(num_views=2, whitening="none"), encoder)
     simcse = SimCSE(SimCSE.Config(), encoder)
