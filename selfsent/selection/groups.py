@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from selfsent.encoder.quantize import unit
 from selfsent.report.embeddings import cluster_texts
+from selfsent.text.stems import likely_stop_words
 
 MOST = 400  # texts on a map
 LEAST = 30
@@ -41,11 +42,12 @@ def map_groups(texts: Sequence[str], vectors: Mapping[str, Float[np.ndarray, "N 
 def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]]:
     """Return the words of each group that most set it apart from the others.
 
-    A word counts once a text.  Its weight is p log(p / q): p is its share of the texts of the group, q of the others,
+    A word counts once a text, a stop word only in a group without other words.  Its weight is p log(p / q): p is its share of the texts of the group, q of the others,
     each with half a text added, so that a word of one text alone does not win.
     """
     words = [{*re.findall(r"[^\W\d_]{2,}", text.lower())} for text in texts]
     names, everywhere = [], Counter(word for of_text in words for word in of_text)
+    stop_words = likely_stop_words(everywhere)
     for group in sorted({*clusters}):
         inside = [of_text for of_text, cluster in zip(words, clusters, strict=True) if cluster == group]
         outside = len(texts) - len(inside)
@@ -54,7 +56,8 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
         for word, count in here.items():
             share = (count + 0.5) / (len(inside) + 1)
             weight[word] = share * np.log(share * (outside + 1) / (everywhere[word] - count + 0.5))
-        names.append(sorted(weight, key=lambda word: (-weight[word], word))[:_WORDS])
+        telling = weight.keys() - stop_words or weight.keys()
+        names.append(sorted(telling, key=lambda word: (-weight[word], word))[:_WORDS])
     return names
 
 

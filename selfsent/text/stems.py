@@ -4,6 +4,7 @@ The algorithms are Snowball's (https://snowballstem.org), computed by the packag
 words are those of bm25s.
 """
 
+from collections import Counter
 from functools import cache, lru_cache
 from threading import Lock
 
@@ -33,6 +34,16 @@ def stems(text: str, language: str = "en", *, all_words: bool = False) -> list[s
     left_out = frozenset[str]() if all_words else _stop_words(language)
     words = [word for word in clean.words(text) if word not in left_out]
     return [_stem(word, language) for word in words] if language in _ALGORITHMS else words
+
+
+def likely_stop_words(counts: Counter[str]) -> frozenset[str]:
+    """Return the stop words of the language whose stop words a text uses most, English for none of any language.
+
+    Args:
+        counts: how often each word of the text is used, in lower case.
+    """
+    lists = [_stop_words("en"), *(_stop_words(language) for language in _ALGORITHMS)]
+    return max(lists, key=lambda words: sum(counts[word] for word in words))
 
 
 @cache

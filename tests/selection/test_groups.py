@@ -33,7 +33,10 @@ def test_few_texts_have_no_map():
 
 def test_a_group_is_named_by_the_words_that_set_it_apart():
     names = name_groups(TEXTS, [0] * 20 + [1] * 20)
-    assert names == [["card", "refused", "was"], ["is", "late", "parcel"]]
+    assert names == [["card", "refused", "number"], ["late", "parcel", "number"]]
+    german = [f"ich habe die karte {n} nicht" for n in "abcd"] + [f"das paket {n} ist da" for n in "abcd"]
+    assert name_groups(german, [0] * 4 + [1] * 4) == [["karte"], ["paket"]]
+    assert name_groups(["who was it"] * 3 + ["the card"] * 3, [0] * 3 + [1] * 3) == [["it", "was", "who"], ["card"]]
 
 
 def test_a_word_of_one_text_does_not_name_a_group():
