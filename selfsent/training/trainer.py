@@ -230,7 +230,6 @@ class Trainer:
         )
         if saved is not None:
             self.optimizer.load_state_dict(content["optimizer"])
-            torch.set_rng_state(content["torch_rng"])
 
     def _saved(self) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
         """Load the newest checkpoint, and drop the lines that were logged after it."""
@@ -337,7 +336,6 @@ class Trainer:
             content = {
                 "optimizer": self.optimizer.state_dict(),
                 "progress": asdict(state),
-                "torch_rng": torch.get_rng_state(),
                 "log": self.run.logged(),
             }
             self.run.checkpoints.save(state.step, self.learner.state_dict(), content)
