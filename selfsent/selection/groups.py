@@ -42,8 +42,9 @@ def map_groups(texts: Sequence[str], vectors: Mapping[str, Float[np.ndarray, "N 
 def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]]:
     """Return the words of each group that most set it apart from the others.
 
-    A word counts once a text, a stop word only in a group without other words.  Its weight is p log(p / q): p is its share of the texts of the group, q of the others,
-    each with half a text added, so that a word of one text alone does not win.
+    A word counts once a text, a stop word only in a group without other words.  Its weight is p log(p / q): p is its
+    share of the texts of the group, q of the others, each with half a text added, so that a word of one text alone does
+    not win.
     """
     words = [{*re.findall(r"[^\W\d_]{2,}", text.lower())} for text in texts]
     names, everywhere = [], Counter(word for of_text in words for word in of_text)

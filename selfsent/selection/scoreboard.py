@@ -28,8 +28,8 @@ from selfsent.storage import atomic
 STATIC_BASE = "builtin-static"  # the static vectors that ship: the general half of the text's own
 TOLERATED = 0.25  # points lost on general text that count as none
 
-# What is made of a base has its name and one of these behind it, as "<base>, trained" and "<base>, partly whitened", or
-# as "<base> beside static vectors of your text": no base is called like a candidate.
+# What is made of a base has its name and one of these behind it, as "<base>, trained" and "<base> beside static vectors
+# of your text": no base is called like a candidate.
 SEPARATORS = (", ", " beside ")
 _SLUG = 60  # letters of a folder's name, at most
 

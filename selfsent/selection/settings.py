@@ -20,10 +20,6 @@ class FitConfig:
         None, "peak rate of a training from a base; None: 5e-4 for the encoder that ships, otherwise 5e-5", gt=0, le=10
     )
     static_steps: int = setting(1000, "of the training of static vectors", ge=25, le=MANY)
-    static_twice: bool = setting(
-        True,
-        "static vectors are trained with a second seed, too, if the time is enough, and the mean of both weights taken",
-    )
     static_batch_size: int = setting(256, "texts in a batch of the training of static vectors", ge=2, le=1_000_000)
     static_learning_rate: float = setting(3e-3, "peak rate of static vectors", gt=0, le=10)
     general_loss: float = setting(

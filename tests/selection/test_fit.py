@@ -141,11 +141,7 @@ def test_the_rows_are_bases_the_best_static_vectors_the_pair_and_word_matching(w
     assert result.kept == pair
     scored = {line.split(": score")[0] for line in said if ": score " in line}
     assert rows.keys() - {BM25, f"{pair}, with words (BM25) at 0.25"} < scored
-    static = {
-        "static vectors of your text, untrained",
-        "static vectors of your text",
-        "static vectors of your text, averaged",
-    }
+    static = {"static vectors of your text, untrained", "static vectors of your text"}
     assert static < scored
     assert sum(name.endswith(", with latent axes") for name in scored) == 1
     assert len(static & rows.keys()) <= 1
@@ -248,7 +244,7 @@ def test_what_was_changed_is_named_when_resuming(given, named, finished, fit):
         ("finished", "model/0/*.safetensors", "delete .*model and add --resume to make it again"),
         ("undecided", "text/pairs.jsonl", "delete .*text and repeat the command"),
         ("undecided", "vectors/bert*.general dev.npy", "delete .*npy and add --resume to compute it again"),
-        ("undecided", "candidates/*whitened*.npy", "delete .*npy and add --resume to compute it again"),
+        ("undecided", "candidates/*map*.npz", "delete .*npz and add --resume to compute it again"),
         (
             "undecided",
             "candidates/static-vectors/trained/model/*.safetensors",
@@ -292,7 +288,7 @@ def test_a_base_that_cannot_be_opened_or_scored_is_a_row_that_says_why_and_the_o
 
     monkeypatch.setattr(held_out_tests.GeneralTest, "score", scored)
     told, bases = Told(), (str(tmp_path / "large"), "no/such/folder", str(tmp_path / "broken"), STATIC)
-    result = fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", progress=told)
+    result = fit(tmp_path / "fit", bases=bases, purpose="grouping", progress=told)
     notes = {row["name"]: row["note"] for row in result.rows}
     assert "'no/such/folder' cannot be found" in notes["no/such/folder"]
     assert "cut short or damaged" in notes["broken"]
@@ -300,7 +296,7 @@ def test_a_base_that_cannot_be_opened_or_scored_is_a_row_that_says_why_and_the_o
     assert result.base == STATIC
     assert sum(line.startswith("left out: ") for line in told.said) == 3
     assert "cannot be found" in (result.folder / "fit.html").read_text(encoding="utf-8")
-    assert fit(tmp_path / "fit", bases=bases, more=("static_twice=no",), purpose="grouping", resume=True) == result
+    assert fit(tmp_path / "fit", bases=bases, purpose="grouping", resume=True) == result
 
 
 def test_a_selection_none_of_whose_bases_can_be_opened_is_refused(fit, bert, tmp_path):
@@ -449,9 +445,9 @@ def test_a_mistyped_name_is_refused_before_anything_is_written(given, named, tex
     "names",
     [
         ["static vectors of your text"],
-        ["static vectors of your text, averaged"],
+        ["static vectors of your text, untrained"],
         ["mine", "mine, trained"],
-        ["mine", "mine, partly whitened"],
+        ["mine", "mine, neighbour map"],
     ],
 )
 def test_a_base_does_not_share_its_name_with_a_candidate(names, bert, fit, tmp_path):
@@ -532,7 +528,7 @@ def test_an_update_makes_what_was_kept_again_of_both_texts_and_compares_it_with_
     names = {row["name"] for row in result.rows}
     assert f"{earlier.kept}, of fit" in names
     made = " ".join(f"{row['name']}: {row['how']}" for row in earlier.rows if row["name"] == earlier.kept)
-    for way in (", averaged", ", partly whitened", ", trained"):  # nothing else is tried
+    for way in (", untrained", ", trained"):  # nothing else is tried
         assert any(way in name for name in names) <= (way in made)
     novelty = "novelty" in load_encoder(result.folder / "model" / "1").tokenizer.get_vocab()
     assert novelty == (result.kept == earlier.kept)  # otherwise the earlier one is the best still

@@ -5,12 +5,11 @@ A new way is a file here with one function, and a line in ``make_candidates``.
 
 from collections.abc import Sequence
 
-from selfsent.selection.candidates.averaged_weights import add_average, add_interpolated
 from selfsent.selection.candidates.bases import add_bases, train_bases
+from selfsent.selection.candidates.interpolated_weights import add_interpolated
 from selfsent.selection.candidates.neighbour_maps import add_neighbour_map
 from selfsent.selection.candidates.pairs import add_pair
 from selfsent.selection.candidates.static_vectors import add_latent_vectors, add_static_vectors
-from selfsent.selection.candidates.whitened import add_partly_whitened
 from selfsent.selection.candidates.workspace import Workspace
 from selfsent.selection.scoreboard import STATIC_BASE
 
@@ -45,16 +44,7 @@ def _make_for_search(work: Workspace) -> None:
     if not weak and not board.search_gate.dose:
         return  # a base at home in the text: nothing beside it would help
     add_static_vectors(work)
-    if weak:  # training costs a strong base what people see in it, and the rest hardly counts beside it (decision 0032)
-        ways = [
-            (", averaged", add_average),
-            ("of the way", add_interpolated),
-            (", partly whitened", add_partly_whitened),
-        ]
-        if board.transformer and work.wants(", trained"):
-            train_bases(work)
-        for way, add in ways:
-            if work.wants(way):
-                add(work)
+    if weak and work.wants(", trained"):  # training costs a strong base what people see in it (decision 0032)
+        train_bases(work)
     add_latent_vectors(work)
     add_pair(work)

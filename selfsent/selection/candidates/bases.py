@@ -1,12 +1,6 @@
-"""Bases: as they are, and trained: by SimCSE on the pairs of the text, or by the asked methods on single lines.
+"""Bases: as they are, and trained: by SimCSE on the pairs of the text, or by the asked methods on single lines."""
 
-Where the time is too short for all trainings, by successive halving: each round has an equal share of it, and the
-better half goes on to the next, until one is left.  Source: Jamieson & Talwalkar 2016, https://arxiv.org/abs/1502.07943.
-"""
-
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,20 +25,6 @@ OF_METHODS = {  # what is published for BERT-base is too much for small encoders
 FEWEST = 50  # steps: a shorter training is left out
 _RATES = (5e-4, 5e-5)  # peak rates of the encoder that ships and of others
 _SLOWER = 0.2  # of these rates where texts are their own positives
-
-
-@dataclass
-class BaseTraining:
-    """A training from a base, and how far it is."""
-
-    name: str
-    base: Candidate
-    method: str
-    texts: Path
-    settings: tuple[str, ...]  # of the method
-    steps: int = 0
-    begun: Path | None = None  # the encoder that the last round left, and it as a candidate
-    made: Candidate | None = None
 
 
 def add_bases(work: Workspace, sources: Sequence[str]) -> None:
@@ -104,81 +84,48 @@ def _add_base(work: Workspace, base: Candidate) -> None:
 
 def train_bases(work: Workspace, fewest: int = FEWEST) -> None:
     """Train every transformer as many steps as the time allows, decided once; leave out what has below ``fewest``."""
-    waiting = _trainings(work)
-    needed = sum(work.config.steps / max(1e-9, _affordable(work, training)) for training in waiting)  # of the time
+    ways: list[tuple[str, Path, tuple[str, ...]]] = [("simcse", work.text.pairs, PAIRS)]
+    if not work.board.structured:
+        methods = work.config.methods
+        ways = [(method, work.text.texts, (*LINES, *OF_METHODS.get(method, ()))) for method in methods]
+    waiting = [(base, *way) for base in work.board.bases if base.is_transformer for way in ways]
+    # Of the time left: a slow base may have more of it where that is enough for all.
+    needed = sum(work.config.steps / max(1e-9, _affordable(work, base)) for base, *_ in waiting)
     fit = work.budget.once("trainings", "all fit", needed <= 1)
-    rounds = work.budget.once("trainings", "rounds", 1 if fit else _rounds(work, waiting, fewest))
-    if rounds > 1:
-        work.progress.say(
-            f"{len(waiting)} trainings, and too little time for {work.config.steps} steps of each: {rounds} "
-            "rounds, the better half goes on to the next"
-        )
-    for number in range(1, rounds + 1):
-        made = []
-        for number_before, training in enumerate(waiting):
-            name = training.name if number == rounds else f"{training.name}, round {number}"
-            shares = 1 if fit else (rounds - number + 1) * len(waiting) - number_before
-            if candidate := _train(work, training, name, shares, fewest):
-                made.append((work.board.value(candidate), training))
-        made.sort(key=lambda scored: -scored[0])  # of equal ones the first named
-        waiting = [training for _, training in made[: math.ceil(len(made) / 2)]]
+    for number, (base, method, texts, settings) in enumerate(waiting):
+        name = f"{base.name}, trained{'' if work.board.structured else f' by {method}'}"
+        affordable = _affordable(work, base)
+        possible = affordable / (1 if fit else len(waiting) - number)
+        if possible < fewest <= affordable:
+            possible = fewest  # the first in order, rather than none but the last
+        steps = work.budget.once("steps", name, min(work.config.steps, max(0, 25 * int(possible / 25))))
+        if steps < min(fewest, work.config.steps):
+            work.progress.say(f"left out: {name}: {work.config.minutes:g} minutes are too few; give more --minutes")
+        else:
+            _train(work, base, method, texts, settings, name=name, steps=steps)
 
 
-def _trainings(work: Workspace) -> list[BaseTraining]:
-    text, structured = work.text, work.board.structured
-    ways: list[tuple[str, Path, tuple[str, ...]]] = [("simcse", text.pairs, PAIRS)]
-    if not structured:
-        ways = [(method, text.texts, (*LINES, *OF_METHODS.get(method, ()))) for method in work.config.methods]
-    return [
-        BaseTraining(f"{base.name}, trained{'' if structured else f' by {way[0]}'}", base, *way)
-        for base in work.board.bases
-        if base.is_transformer
-        for way in ways
-    ]
+def _affordable(work: Workspace, base: Candidate) -> float:
+    """Return the steps from a base that the time left is enough for, were there nothing else to train."""
+    return work.budget.steps_left(base.slug, work.batch(work.config.batch_size))
 
 
-def _rounds(work: Workspace, trainings: Sequence[BaseTraining], fewest: int) -> int:
-    """Return how many rounds there are: until one is left, or as many as leave enough time for the first."""
-    if not trainings:
-        return 1
-    each = min(_affordable(work, training) for training in trainings) / len(trainings)
-    return max(1, min(math.ceil(math.log2(len(trainings))) + 1, int(each / fewest)))
-
-
-def _affordable(work: Workspace, training: BaseTraining) -> float:
-    """Return the steps that the time left is enough for, were there nothing else to train."""
-    return work.budget.steps_left(training.base.slug, work.batch(work.config.batch_size))
-
-
-def _train(work: Workspace, training: BaseTraining, name: str, shares: int, fewest: int) -> Candidate | None:
-    """Train in one round, for one of ``shares`` of the time left, from where the round before left it, if it can be."""
-    config, base = work.config, training.base
-    if training.steps >= config.steps:
-        return training.made
-    affordable = _affordable(work, training)
-    possible = affordable / shares
-    if possible < fewest <= affordable:
-        possible = fewest  # the first in order, rather than none but the last
-    possible = min(config.steps - training.steps, max(0, 25 * int(possible / 25)))
-    steps = work.budget.once("steps", name, possible)
-    if steps < min(fewest, config.steps - training.steps):
-        out = f"not trained further: {training.made.name}" if training.made else f"left out: {name}"
-        work.progress.say(f"{out}: {config.minutes:g} minutes are too few; give more --minutes")
-        return None
-    batch = work.batch(config.batch_size)
+def _train(
+    work: Workspace, base: Candidate, method: str, texts: Path, settings: Sequence[str], *, name: str, steps: int
+) -> None:
+    """Add what a training gives, or leave it out with the reason."""
+    config, batch = work.config, work.batch(work.config.batch_size)
     rate = config.learning_rate or _RATES[base.source not in SHIPPED] * (1 if work.board.structured else _SLOWER)
-    training.steps += steps
-    how = f"{training.method}, {training.steps} steps"
-    made = Candidate(name=name, how=how, open=base.open, base=base.name, is_transformer=True)
+    made = Candidate(name=name, how=f"{method}, {steps} steps", open=base.open, base=base.name, is_transformer=True)
     work.progress.say(f"training: {name}, {steps} steps of {batch} texts")
     try:
         with work.budget.timed(made.slug):
             model = work.train(
-                training.method,
-                training.texts,
+                method,
+                texts,
                 work.folder / made.slug,
-                base=training.begun or base.source,
-                settings=training.settings,
+                base=base.source,
+                settings=settings,
                 steps=steps,
                 batch=batch,
                 rate=rate,
@@ -190,9 +137,7 @@ def _train(work: Workspace, training: BaseTraining, name: str, shares: int, fewe
         if isinstance(error, UserError) and machine_failure(error):
             raise
         work.board.leave_out(made, first_line(error))
-        return None
+        return
     made.open = partial(load_encoder, model)
-    made.seconds = work.budget.seconds(made.slug) + (training.made.seconds if training.made else 0.0)
-    training.begun, training.made = model, made
+    made.seconds = work.budget.seconds(made.slug)
     work.board.add(made)
-    return made

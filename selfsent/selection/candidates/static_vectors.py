@@ -9,7 +9,6 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from selfsent.config import SEEDS
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.progress import Prefixed
@@ -29,7 +28,7 @@ _READ = 50_000  # texts behind the latent axes, at most
 def add_static_vectors(work: Workspace) -> None:
     """Add the vectors as they are counted and joined, where training starts, and as they are trained."""
     counted, seconds = _count(work)
-    trained, took = train_static_vectors(work, "trained", work.config.seed)
+    trained, took = _train(work)
     # Whether the vectors that ship are among the bases, and not a folder of their name.
     named = any(base.name == base.source == STATIC_BASE for base in work.board.bases)
     for name, how, folder, needed in (
@@ -37,7 +36,7 @@ def add_static_vectors(work: Workspace) -> None:
         (STATIC, "the same, trained on pairs of this text", trained, took),
     ):
         candidate = Candidate(name=name, how=how, open=partial(load_encoder, folder), base=STATIC_BASE, seconds=needed)
-        candidate.is_static, candidate.eligible = True, named and name == STATIC
+        candidate.is_static, candidate.eligible = True, named
         work.board.add(candidate)
 
 
@@ -52,22 +51,22 @@ def _count(work: Workspace) -> tuple[Path, float]:
     return folder, work.budget.seconds(slug)
 
 
-def train_static_vectors(work: Workspace, name: str, seed: int) -> tuple[Path, float]:
+def _train(work: Workspace) -> tuple[Path, float]:
     """Train the joined vectors on the pairs of the text; return the folder of the encoder, and the seconds it took."""
-    config, folder, slug = work.config, work.folder / FOLDER, f"{FOLDER}-{name}"
+    config, folder, slug = work.config, work.folder / FOLDER, f"{FOLDER}-trained"
     steps = work.budget.once("steps", STATIC, config.static_steps)
     batch, rate = work.batch(config.static_batch_size), config.static_learning_rate
     with work.budget.timed(slug):
         trained = work.train(
             "simcse",
             work.text.pairs,
-            folder / name,
+            folder / "trained",
             base=folder / _COUNTED,
             settings=PAIRS,
             steps=steps,
             batch=batch,
             rate=rate,
-            seed=seed % (SEEDS + 1),  # behind the largest one it begins again at 0
+            seed=config.seed,
         )
     return trained, work.budget.seconds(slug)
 

@@ -1,4 +1,4 @@
-"""Where the time is too short for every training of a selection, the better half goes on, round by round."""
+"""What is trained, in how many steps, at which rate; where the time is too short for all, they share it."""
 
 import pytest
 
@@ -7,8 +7,6 @@ from selfsent.selection.candidates.bases import train_bases
 
 METHODS = ("simcse", "scd", "whitenedcse")
 THREE = {"methods": METHODS}
-SCORES = {"simcse": 60, "scd": 70, "whitenedcse": 65}
-VALUES = {f"base, trained by {method}, round {number}": value for number in (1, 2) for method, value in SCORES.items()}
 
 
 def trained(work):
@@ -16,35 +14,16 @@ def trained(work):
     return {candidate.name: candidate.how for candidate in work.board.candidates if " steps" in candidate.how}
 
 
-def test_the_better_half_goes_on_and_the_last_has_most_of_the_time(workspace):
-    work = workspace(enough=225, values=VALUES, **THREE)
-    train_bases(work, fewest=25)
-    assert (
-        trained(work)
-        == {
-            **{
-                f"base, trained by {method}, round 1": f"{method}, 25 steps" for method in METHODS
-            },  # 225 / 3 rounds / 3
-            **{
-                f"base, trained by {method}, round 2": f"{method}, 50 steps" for method in METHODS[1:]
-            },  # and 150 / 2 / 2, in 25s
-            "base, trained by scd": "scd, 100 steps",  # and all that was asked for
-        }
-    )
-    starts = [start for _, start, *_ in work.asked]
-    assert starts[:3] == ["base-folder"] * 3
-    assert ["round-1" in start for start in starts[3:]] == [True, True, False]
-    assert "round-2" in starts[5]
-    assert len(set(starts[3:])) == 3  # each from where its last round ended
-
-
-@pytest.mark.parametrize(("enough", "each"), [(301, 100), (120, 25)])
-def test_with_time_for_all_or_for_no_first_round_there_is_one_round(workspace, enough, each):
+@pytest.mark.parametrize(
+    ("enough", "each"), [(301, [100] * 3), (225, [75] * 3), (120, [25, 25, 50]), (60, [25, 25, 0])]
+)
+def test_the_trainings_have_equal_shares_of_the_time(workspace, enough, each):
     work = workspace(enough=enough, **THREE)
     train_bases(work, fewest=25)
-    names = [f"base, trained by {method}" for method in METHODS]
-    assert set(trained(work)) == set(names)
-    assert trained(work)[names[0]] == f"simcse, {each} steps"
+    shares = zip(METHODS, each, strict=True)
+    made = {f"base, trained by {method}": f"{method}, {steps} steps" for method, steps in shares if steps}
+    assert trained(work) == made
+    assert [start for _, start, *_ in work.asked] == ["base-folder"] * len(made)
 
 
 def test_a_slow_base_has_all_its_steps_where_the_time_is_enough_for_all(workspace, base):
@@ -101,25 +80,16 @@ def test_the_rate_is_the_one_that_was_asked_for_or_that_of_the_base_and_the_text
     assert [asked[3] for asked in work.asked] == pytest.approx([rate])
 
 
-def test_with_less_time_there_are_fewer_rounds(workspace):
-    work = workspace(enough=150, values=VALUES, **THREE)  # 50 for each: two rounds of 25, of which the second has two
-    train_bases(work, fewest=25)
-    rounds = [name.endswith("round 1") for name in trained(work)]
-    assert (sum(rounds), len(rounds) - sum(rounds)) == (3, 2)
-    for name in trained(work):
-        assert name.endswith("round 1") or work.board.find(name).seconds >= work.board.find(f"{name}, round 1").seconds
-
-
-@pytest.mark.parametrize("number", range(1, 7))
-def test_a_selection_that_is_killed_between_its_rounds_makes_the_same(workspace, number, tmp_path):
-    killed = workspace(enough=225, values=VALUES, **THREE)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_selection_that_is_killed_while_it_trains_makes_the_same(workspace, number, tmp_path):
+    killed = workspace(enough=225, **THREE)
     killed.budget.dies = (number,)
     with pytest.raises(KeyboardInterrupt):
         train_bases(killed, fewest=25)
-    resumed = workspace(enough=225, values=VALUES, **THREE)
+    resumed = workspace(enough=225, **THREE)
     train_bases(resumed, fewest=25)
     (tmp_path / "plan.json").unlink()
-    whole = workspace(enough=225, values=VALUES, **THREE)
+    whole = workspace(enough=225, **THREE)
     train_bases(whole, fewest=25)
     assert trained(resumed) == trained(whole)
     assert resumed.asked == whole.asked

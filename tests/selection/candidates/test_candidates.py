@@ -8,7 +8,7 @@ from selfsent.selection.candidates import make_candidates
 from selfsent.selection.candidates.pairs import add_pair
 from selfsent.selection.gates import SearchGate
 
-LAST = ["add_average", "add_interpolated", "add_partly_whitened", "add_latent_vectors", "add_pair"]
+LAST = ["add_latent_vectors", "add_pair"]
 ABROAD = {"words": 50.0, "base": 40.0, "meaning": 5.0}
 
 
@@ -16,7 +16,7 @@ ABROAD = {"words": 50.0, "base": 40.0, "meaning": 5.0}
 def taken(monkeypatch):
     """The ways that are taken, each of which makes nothing."""
     taken = []
-    for name in ("add_bases", "train_bases", "add_static_vectors", "add_neighbour_map", *LAST):
+    for name in ("add_bases", "train_bases", "add_static_vectors", "add_interpolated", "add_neighbour_map", *LAST):
         monkeypatch.setattr(candidates, name, lambda *given, name=name: taken.append(name))
     return taken
 
@@ -36,7 +36,7 @@ def test_a_weak_base_is_trained_and_nothing_is_made_beside_one_that_is_at_home(w
 
 def test_static_vectors_alone_need_no_gate(workspace, taken, base):
     make_candidates(workspace(base(is_transformer=False), kind="documents"), ["any"])
-    assert taken == ["add_bases", "add_static_vectors", *LAST, "add_neighbour_map"]
+    assert taken == ["add_bases", "add_static_vectors", "train_bases", *LAST, "add_neighbour_map"]
 
 
 @pytest.mark.parametrize(("static", "trains"), [(90.0, True), (70.0, False)])

@@ -1,8 +1,5 @@
 """Weights between two encoders: a straight line, with the encoders at its ends; and between which they are tried."""
 
-import shutil
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +8,7 @@ from tiny import TEXTS, make_base
 
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import EncoderError
-from selfsent.selection.candidates.averaged_weights import add_average, find_ways, interpolate
+from selfsent.selection.candidates.interpolated_weights import find_ways, interpolate
 
 
 @pytest.fixture(scope="module")
@@ -47,33 +44,6 @@ def test_every_weight_is_so_far_on_the_way(fraction, folders):
 def test_other_layers_are_refused(other, folders, tmp_path):
     with pytest.raises(EncoderError, match="one shape only: one has other layers"):
         interpolate(load_encoder(folders[0]), load_encoder(make_base(tmp_path / "other", **other)), 0.5)
-
-
-def test_the_average_is_the_mean_of_two_trainings(workspace, base, folders):
-    once = candidate("static vectors of your text", 60.0, is_transformer=False, open=partial(load_encoder, folders[0]))
-    work = workspace(base(), once, kind="documents")
-    shutil.copytree(folders[1], work.folder / "static-vectors" / "trained-again" / "model")
-    add_average(work)
-    expected = interpolate(*map(load_encoder, folders), 0.5).encode(TEXTS)
-    np.testing.assert_array_equal(
-        work.board.find("static vectors of your text, averaged").open().encode(TEXTS), expected
-    )
-
-
-@pytest.mark.parametrize(("twice", "seconds", "made"), [(True, 200.0, True), (True, 211.0, False), (False, 1.0, False)])
-def test_static_vectors_are_trained_again_where_the_time_is_enough_for_it(workspace, base, twice, seconds, made):
-    """70 % of five minutes are 210 seconds."""
-    once = candidate("static vectors of your text", 60.0, seconds=seconds, is_transformer=False)
-    work = workspace(base(), once, kind="documents", static_twice=twice)
-    add_average(work)
-    assert (work.board.find("static vectors of your text, averaged") is not None) is made
-    assert [asked[-1] for asked in work.asked] == [43] * made  # the seed behind the usual one
-
-
-@pytest.mark.parametrize(("loss", "dev", "tried"), [(5.0, 70.0, True), (5.0, 40.0, False), (0.2, 70.0, False)])
-def test_weights_are_tried_where_general_text_loses_and_they_could_be_the_best(base, loss, dev, tried):
-    made = base(), base("other", 60.0), candidate("base, trained", dev, general=80.0 - loss, base="base")
-    assert bool(find_ways(scoreboard(*made, bases=2))) is tried
 
 
 @pytest.mark.parametrize("far", [{"mrr": 40.0}, {"mrr": 90.0, "general": 60.0}])
