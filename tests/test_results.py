@@ -36,7 +36,6 @@ ALLOWED = {
     "*": {"95 %": "level of every interval", "2 MiB": "limit on a line, row or answer"},
     "README.md": {"3.11": "version of Python", "2.0": "version of the licence"},
     "fit.md": {
-        "5 points": "that a base may be behind to be trained before a second training of static vectors",
         **dict.fromkeys(("0.3", "0.7", "0.45", "0.25"), "weights of a weak base, of static vectors and of words"),
         **dict.fromkeys(("0.9", "0.1", "0.8", "0.2"), "weights of a base and of latent axes of single lines"),
         **dict.fromkeys(("20 %", "5 %"), "of shared neighbours, from which on the neighbour map is made"),
