@@ -132,10 +132,11 @@ def test_a_sweep_that_was_killed_ends_with_the_same_bytes(sweep, tmp_path, whole
 
 
 def test_a_journal_that_was_cut_off_while_written_is_read_up_to_its_last_line(sweep, copied, whole):
-    with (copied / "sweep.journal").open("ab") as journal:
-        journal.write(b'{"op_code": 4, "wor')
+    lines = (copied / "sweep.journal").read_bytes()
+    (copied / "sweep.journal").write_bytes(lines + b'{"op_code": 4, "wor')
     (copied / "sweep.journal.lock").symlink_to(copied / "sweep.journal")
     assert sweep(copied, THREE, seeds=2, resume=True).decision == whole.decision
+    assert (copied / "sweep.journal").read_bytes() == lines  # to which the next one is added
     assert (copied / "sweep.csv").read_bytes() == (whole.folder / "sweep.csv").read_bytes()
 
 
