@@ -33,6 +33,8 @@ def server(*words):
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+    late = threading.Timer(120, process.kill)  # a line that never comes ends a test, too
+    late.start()
     try:
         for line in process.stderr:
             if address := re.search(r"on http://127\.0\.0\.1:(\d+)", line):
@@ -41,6 +43,7 @@ def server(*words):
             raise AssertionError("the server did not start")
         yield process, int(address[1])
     finally:
+        late.cancel()
         process.kill()
         process.wait()
         process.stderr.close()
