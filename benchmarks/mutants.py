@@ -151,7 +151,8 @@ def play(tree: Path, tests: Sequence[str], seconds: float, hangs: float, *furthe
     failed = [detail for what, detail in told if what == "failed"]
     if failed:
         return Ending("failed", failed[0], len(started), failed)
-    if done and any(what == "ended" for what, _ in told):
+    if done and (ended := [detail for what, detail in told if what == "ended"]):
+        assert ended[0] not in ("3", "4"), (home / "log").read_text(encoding="utf-8")  # of pytest itself: nothing ran
         return Ending("passed", "", len(started))
     return Ending("died" if done else "hung", started[-1] if started else "import", len(started))
 
@@ -161,9 +162,14 @@ class Worker:
 
     def __init__(self, home: Path) -> None:
         self.copy, self.changes = home / "tree", 0
-        ignored = shutil.ignore_patterns(".git", ".venv", "runs", "build", "dist", "__pycache__")
+        left_out = {".git", ".venv", "runs", "build", "dist"}  # runs: not that of the package
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(ROOT, self.copy, symlinks=True, ignore=ignored)
+        shutil.copytree(
+            ROOT,
+            self.copy,
+            symlinks=True,
+            ignore=lambda folder, names: {"__pycache__", *(left_out if folder == str(ROOT) else ())} & {*names},
+        )
         os.nice(5)
         os.chdir(self.copy)
         sys.path[:] = [str(self.copy), *sys.path[1:], str(Path(__file__).parent)]  # processes of tests import this file
