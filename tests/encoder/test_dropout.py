@@ -62,6 +62,8 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate_in_every_sixteen_bits_of_a
         assert abs(share - 0.155) < 3 * (0.155 * 0.845 / 100_000) ** 0.5
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.005)
     assert dropped.max().item() == pytest.approx(1 / 0.845, rel=1e-3)
+    seldom = (Dropout(2**-15).train()(torch.ones(2**20)) == 0).sum().item()  # the lowest rate: one of its levels
+    assert abs(seldom - 32) < 5 * 32**0.5
 
 
 def test_dropout_of_neighbours_is_independent():

@@ -20,6 +20,7 @@ from selfsent.progress import Progress
 from selfsent.storage import checkpoint_store as running
 from selfsent.storage import locks
 from selfsent.sweeping import sweep as module
+from selfsent.sweeping.outcome import describe_rivals
 from selfsent.sweeping.trials import TrialJournal
 from selfsent.training import train
 from selfsent.training.run import Trained
@@ -359,6 +360,21 @@ def test_the_choice_is_by_dev_and_the_test_score_judges_it_over_three_seeds(fake
     assert outcome.best.settings == {"train.learning_rate": "1e-3"}
     assert outcome.finding == finding
     assert said in outcome.decision
+
+
+def test_how_many_settings_cannot_be_told_from_the_best_is_said_of_three_seeds(fake):
+    said = describe_rivals(fake(rising, *RATES, seeds=3))
+    assert said.startswith(
+        "Of the 2 other settings, the recipe among them, 0 cannot be told from train.learning_rate=1e-3"
+    )
+    assert describe_rivals(fake(rising, *RATES, out="once")) == ""
+
+
+def test_a_folder_with_anything_but_a_sweep_is_not_resumed(fake, tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"it has no sweep\.json to resume by"):
+        fake(same, *RATES, resume=True)
 
 
 @pytest.mark.parametrize(("name", "trials"), [("scd-grid", 54), ("denosent-grid", 15)])

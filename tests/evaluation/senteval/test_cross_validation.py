@@ -173,6 +173,11 @@ def test_the_recommended_grid_has_nine_networks_and_a_linear_stand_in():
     assert linear_classifier(CLASSIFIERS["sklearn"]) == CLASSIFIERS["sklearn"]
 
 
+def test_scikit_learn_s_grid_is_of_the_powers_of_ten_from_a_thousandth_to_ten():
+    ((_, learner),) = CLASSIFIERS["sklearn"].learners
+    assert learner.grid == pytest.approx([10.0**power for power in range(-3, 2)])
+
+
 @pytest.mark.parametrize("learner", [small().learners[0][1], Sklearn((0.1, 1.0))])
 @pytest.mark.parametrize("splits", [("all",), ("train", "test"), ("train", "dev", "test")])
 def test_progress_ends_at_the_number_of_fits(learner, splits, reports):
