@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from crash import damage
+from small_runs import Told
 
 from selfsent.errors import ResumeError, UserError
 from selfsent.progress import SILENT
@@ -71,6 +72,23 @@ def test_resuming_with_something_else_names_it(tmp_path, changes, message):
     Run.create(tmp_path / "run", CONFIG | {"base": "abc"})
     with pytest.raises(ResumeError, match=message):
         Run.reopen(tmp_path / "run", CONFIG | {"base": "abc"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"versions": {"torch": "2.13.0"}}, ["warning: torch changed since"]),
+        ({"hardware": {"device": "cuda", "precision": "bf16"}}, ["warning: device, precision changed since"]),
+        ({"processes": 2}, ["the run was started with 1 and is resumed with 2 processes"]),
+    ],
+)
+def test_what_may_change_the_last_bits_of_a_resumed_run_is_said(tmp_path, changes, said):
+    told, begun = Told(), CONFIG | {"hardware": {"device": "cpu", "precision": "fp32"}, "versions": {"torch": "2.12.0"}}
+    Run.create(tmp_path / "run", begun)
+    Run.open(tmp_path / "run", begun | changes, resume=True, progress=told)
+    assert len(told.said) == len(said)
+    assert all(line.startswith(start) for line, start in zip(told.said, said, strict=True))
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_intact_and_nothing_half_written(tmp_path):
