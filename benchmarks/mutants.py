@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -269,7 +270,9 @@ def write(options: argparse.Namespace) -> int:
     if ending.how != "passed":
         print(f"Without a mutant, too, {ending.how}:", *(ending.failed or [ending.test]), sep="\n")
         return 1
-    listed = [row | {"now": done[row["id"]]["outcome"]} for row in mutants if row["id"] in done and "before" in row]
+    tried = [row | {"now": done[row["id"]]["outcome"]} for row in mutants if row["id"] in done]
+    listed = [row for row in tried if "before" in row]
+    new = Counter(row["now"] for row in tried if "before" not in row)
     turns = {f"{then} then, {now} now": 0 for then in ("caught", "missed") for now in ("caught", "gone", "missed")}
     counts = {room: dict(turns) for room in (*dict.fromkeys(row["room"] for row in listed), "all")}
     for row in listed:
@@ -293,10 +296,12 @@ def write(options: argparse.Namespace) -> int:
         "notes": [
             f"At {DRAWN} {len(mutants)} faults were drawn, of which {len(listed)} were planted there.",
             "The rooms are those of the draw.  Code that was moved has the fault where it is now.",
+            f"Of the {sum(new.values())} that were not planted there today's tests catch {new['caught']} and miss "
+            f"{new['missed']}; the code of {new['gone']} is gone.",
             *(f"Gone now: `{row['old']}` to `{row['new']}`: {row['gone']}." for row in listed if row["now"] == "gone"),
             *(
                 f"{row['now'].title()} now: `{row['old']}` to `{row['new']}` in `{row['statement']}`: {row['why']}."
-                for row in listed
+                for row in tried
                 if row["now"] != "gone" and "why" in row
             ),
         ],
