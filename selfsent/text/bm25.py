@@ -11,14 +11,12 @@ from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 
 from selfsent.runtime.imports import import_bm25s
 from selfsent.text import clean
 from selfsent.text.stems import stems
 
 PARAMETERS = {"method": "lucene", "k1": 1.5, "b": 0.75}  # of bm25s
-FUSION = 60  # k of reciprocal rank fusion, as in its paper
 HARD = 3  # negatives on either side of the answer
 
 
@@ -46,14 +44,6 @@ def bm25_rows(
     for query in queries:
         words = words_of(query)
         yield index.get_scores(words).astype(np.float64) if words else np.zeros(len(passages))
-
-
-def fuse_ranks(*scores: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
-    """Return the sum of 1 / (60 + rank) over several scores of the same passages, higher ones first; ties share a rank.
-
-    Reciprocal rank fusion, Cormack et al. 2009, https://doi.org/10.1145/1571941.1572114.
-    """
-    return sum((1 / (FUSION + rankdata(-row, axis=1)) for row in scores), np.zeros(scores[0].shape))
 
 
 def hard_negatives(scores: Float[np.ndarray, "N N"], each: int = HARD) -> list[Int[np.ndarray, " K"]]:

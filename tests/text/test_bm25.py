@@ -65,17 +65,3 @@ def test_hard_negatives_are_the_nearest_to_the_answer_on_either_side():
     assert sorted(bm25.hard_negatives(scores, each=9)[0]) == [1, 2, 3, 5]
     scores[0] = [9, 1, 2, 3, 4, 5]  # matching words is enough
     assert not len(bm25.hard_negatives(scores)[0])
-
-
-def test_fused_ranks_are_those_of_slow_loops():
-    draw = np.random.default_rng(0)
-    scores = [draw.integers(0, 9, (5, 12)).astype(float), draw.normal(size=(5, 12))]
-    fused = bm25.fuse_ranks(*scores)
-    for query in range(5):
-        for passage in range(12):
-            expected = 0.0
-            for one in scores:
-                above = sum(other > one[query, passage] for other in one[query])
-                tied = sum(other == one[query, passage] for other in one[query])
-                expected += 1 / (60 + above + (tied + 1) / 2)
-            assert fused[query, passage] == pytest.approx(expected, abs=1e-15)

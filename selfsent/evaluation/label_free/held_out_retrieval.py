@@ -24,7 +24,6 @@ BLOCK = 2_000_000  # entries of a block of similarities: 16 MB
 DEPTH = 10  # ranks that count for the reciprocal rank
 METRICS = (f"mrr@{DEPTH}", "recall@1", "recall@10")
 LEAST_HELD_OUT = 20  # queries, below which intervals of a bootstrap are too short: equal encoders seem to differ
-SINGLE_LINES = "Single lines have no structure to judge by: their halves share words, so that a higher MRR@10"
 LABELS = "give whole documents of several sentences, or labels (`selfsent evaluate --tasks classification:FILE`)"
 TIE = 1e-9  # cosines that differ by less are equal: matrix products of equal rows differ by 1e-16
 
