@@ -1,4 +1,4 @@
-"""Documents that are no lines of text: workbooks, databases, mailboxes, web pages, Markdown and PDF.
+"""Documents that are no lines of text: workbooks, databases, mailboxes, web pages, Markdown, Word and PDF.
 
 The readers give (place, row) as those of ``formats`` do, and whatever is wrong with a file is one ``CorpusError``.
 """
@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from xml.parsers import expat
 
 from selfsent.corpus import formats, limits
 from selfsent.corpus.formats import Columns, Located, OpenFile
@@ -267,6 +268,74 @@ def _pdf_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         yield file.path, _row(file.path, text.strip(), str(title or ""), columns)
 
 
+class _Word:
+    """The text of a Word document, a line a paragraph, and its first title or heading of the first level."""
+
+    def __init__(self, file: OpenFile, archive: zipfile.ZipFile) -> None:
+        self.title, self._file, self._pieces = "", file, [""]
+        self._tops: set[str] = set()  # ids of styles, which are in the language of the program; their names are not
+        self._style, self._heading, self._text, self._begun, self._unseen, self._length = "", False, False, 0, 0, 0
+        for name in [*{"word/styles.xml"} & {*archive.namelist()}, "word/document.xml"]:
+            member = archive.getinfo(name)
+            limits.require_bounded(f"{name} of {file.path}", member.file_size, member.compress_size)
+            parser = expat.ParserCreate(namespace_separator=" ")
+            parser.StartElementHandler, parser.EndElementHandler = self._begin, self._end
+            parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = self._take, _refuse_doctype
+            with archive.open(member) as part:
+                parser.ParseFile(part)
+
+    def text(self) -> str:
+        """Return the paragraphs."""
+        lines = "".join(self._pieces).split("\n")
+        return "\n".join(line for each in lines if (line := " ".join(each.split())))
+
+    def _begin(self, name: str, attributes: dict[str, str]) -> None:
+        tag, of = name.rpartition(" ")[2], {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+        if tag == "style":
+            self._style = of.get("styleId", "")
+        elif tag == "name" and of.get("val", "").lower() in ("title", "heading 1"):
+            self._tops.add(self._style)
+        elif tag == "pStyle":
+            self._heading = of.get("val") in self._tops
+        elif tag == "Fallback":  # the same once more, for programs that cannot show the other
+            self._unseen += 1
+        elif tag in ("p", "tab", "br", "cr"):
+            self._space("\n" if tag == "p" else " ")
+        self._begun = len(self._pieces) if tag == "p" else self._begun
+        self._text = tag == "t" and not self._unseen
+
+    def _end(self, name: str) -> None:
+        tag, self._text = name.rpartition(" ")[2], False
+        if tag == "Fallback":
+            self._unseen -= 1
+        elif tag == "p":
+            if self._heading:
+                self.title = self.title or " ".join("".join(self._pieces[self._begun :]).split())
+            self._heading = False
+            self._space("\n")
+
+    def _space(self, space: str) -> None:
+        if self._pieces[-1] != space:
+            self._pieces.append(space)
+
+    def _take(self, text: str) -> None:
+        if self._text:
+            self._pieces.append(text)
+            self._length += len(text)
+            if self._length > formats.LONGEST:
+                raise formats.too_long(self._file.path)
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise ValueError("it declares entities, which no Word document does")
+
+
+def _word_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
+    with _reading(file, "Word document (.docx) without a password") as stack:
+        word = _Word(file, zipfile.ZipFile(formats.seekable(file, stack)))
+        yield file.path, _row(file.path, word.text(), word.title, columns)
+
+
 def _row(where: object, text: str, title: str, columns: Columns | None) -> dict[Any, str]:
     if len(text) > formats.LONGEST:
         raise formats.too_long(where)
@@ -283,5 +352,6 @@ READERS: dict[str, Callable[..., Iterator[Located]]] = {
     ".html": _page_rows,
     ".htm": _page_rows,
     ".md": _markdown_rows,
+    ".docx": _word_rows,
     ".pdf": _pdf_rows,
 }

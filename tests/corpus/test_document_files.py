@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from selfsent.corpus import documents, formats
+from selfsent.corpus import documents, formats, limits
 from selfsent.corpus.sources import Columns, resolve_sources
 from selfsent.errors import CorpusError
 from selfsent.runtime.imports import without_package
@@ -189,14 +189,67 @@ def test_a_pdf_is_one_document_with_its_title(tmp_path):
     assert read(pdf(tmp_path / "a.pdf", "First page.", "Second page.")) == [("The title", "First page.\nSecond page.")]
 
 
+WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def word(path, *paragraphs, styles="", head=""):
+    """Write a Word document of paragraphs, each a piece of XML."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        if styles:
+            archive.writestr("word/styles.xml", f'<w:styles xmlns:w="{WORDS}">{styles}</w:styles>')
+        body = "".join(f"<w:p>{paragraph}</w:p>" for paragraph in paragraphs)
+        archive.writestr(
+            "word/document.xml", f'{head}<w:document xmlns:w="{WORDS}"><w:body>{body}</w:body></w:document>'
+        )
+    return path
+
+
+def test_a_word_document_is_its_paragraphs_under_its_first_heading(tmp_path):
+    styles = "".join(
+        f'<w:style w:styleId="{key}"><w:name w:val="{name}"/></w:style>'
+        for key, name in (("berschrift1", "heading 1"), ("berschrift2", "heading 2"))
+    )
+    box = "<w:p><w:r><w:t>a box</w:t></w:r></w:p>"
+    path = word(
+        tmp_path / "a.docx",
+        '<w:pPr><w:pStyle w:val="berschrift2"/></w:pPr><w:r><w:t>Before</w:t></w:r>',
+        '<w:pPr><w:tabs><w:tab/></w:tabs><w:pStyle w:val="berschrift1"/></w:pPr>'
+        "<w:r><w:t>The </w:t></w:r><w:r><w:t>title</w:t></w:r>",
+        "",
+        "<w:r><w:t>one</w:t><w:tab/><w:t>two</w:t><w:br/><w:t>three</w:t></w:r>",
+        "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>",
+        "<w:r><w:instrText>PAGEREF</w:instrText></w:r><w:hyperlink><w:r><w:t>a link</w:t></w:r></w:hyperlink>",
+        "<w:sdt><w:sdtContent><w:r><w:t>a field</w:t></w:r></w:sdtContent></w:sdt>",
+        f'<w:r><m:AlternateContent xmlns:m="m"><m:Choice>{box}</m:Choice><m:Fallback>{box}</m:Fallback>'
+        "</m:AlternateContent><w:t>behind it</w:t></w:r>",
+        '<w:pPr><w:pStyle w:val="berschrift1"/></w:pPr><w:r><w:t>Second</w:t></w:r>',
+        styles=styles,
+    )
+    text = "Before\nThe title\none two three\na link\na field\na box\nbehind it\nSecond"
+    assert read(path) == [("The title", text)]
+
+
+def test_a_word_document_that_is_made_to_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "AT_ONCE", 100_000)
+    monkeypatch.setattr(formats, "LONGEST", 1000)
+    path, run = tmp_path / "a.docx", "<w:r><w:t>%s</w:t></w:r>"
+    with pytest.raises(CorpusError, match=r"a\.docx is no Word document .*declares entities"):
+        read(word(path, run % "&i;", head=ENTITIES.decode()))
+    with pytest.raises(CorpusError, match=r"word/document.xml of .*a\.docx unpacks to more"):
+        read(word(path, "<w:br/>" * 50_000))
+    with pytest.raises(CorpusError, match=r"a\.docx is longer than"):
+        read(word(path, run % "a" * 1001))
+
+
 def test_a_folder_of_all_of_them_is_read_in_order_of_names(tmp_path):
     workbook(tmp_path / "a.xlsx", one=TABLE)
     database(tmp_path / "b.db", one=TABLE)
     (tmp_path / "c.md").write_text("words")
     pdf(tmp_path / "d.pdf", "Page.")
     (tmp_path / "e.txt").write_text("line\n")
-    (tmp_path / "f.docx").write_text("unknown")
-    assert read(tmp_path) == [*ROWS, *ROWS, ("", "words"), ("The title", "Page."), ("", "line")]
+    word(tmp_path / "f.docx", "<w:r><w:t>paragraph</w:t></w:r>")
+    (tmp_path / "g.odt").write_text("unknown")
+    assert read(tmp_path) == [*ROWS, *ROWS, ("", "words"), ("The title", "Page."), ("", "line"), ("", "paragraph")]
 
 
 @pytest.mark.parametrize("suffix", [".xlsx", ".db", ".mbox", ".html", ".md"])
@@ -284,7 +337,7 @@ def test_markup_that_is_never_closed_takes_no_square_of_time(tmp_path, unclosed)
     assert time.process_time() - begun < 20
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.db", "a.mbox", "a.pdf"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.db", "a.mbox", "a.pdf", "a.docx"])
 @pytest.mark.parametrize("damage", ["text", "empty", "half"])
 def test_a_broken_one_is_one_sentence(tmp_path, name, damage):
     whole = {
@@ -292,6 +345,7 @@ def test_a_broken_one_is_one_sentence(tmp_path, name, damage):
         "a.db": lambda path: database(path, one=[("text",), *[("words " * 50,)] * 500]).read_bytes(),
         "a.mbox": lambda path: b"no mail\n",
         "a.pdf": lambda path: pdf(path, "words").read_bytes(),
+        "a.docx": lambda path: word(path, "<w:r><w:t>words</w:t></w:r>").read_bytes(),
     }[name](tmp_path / f"whole-{name}")
     data = {"text": b"only words\n" * 100, "empty": b"", "half": whole[: len(whole) // 2]}[damage]
     (tmp_path / name).write_bytes(data)
