@@ -68,7 +68,7 @@ def prepare_corpus(
         raise ConfigurationError(
             "corpus.positives = 'adjacent' pairs sentences, and this method learns from documents: leave it out"
         )
-    resolved = resolve_sources(sources)
+    resolved = resolve_sources(sources, progress)
     pieces = WordPieces(tokenizer)
     settings = dataclasses.asdict(config)
     del settings["preset"]  # it has set other keys

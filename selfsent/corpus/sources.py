@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -121,15 +122,18 @@ class Source:
         return replace(columns, text=found)
 
 
-def resolve_sources(names: Sequence[str]) -> list[Source]:
+def resolve_sources(names: Sequence[str], progress: Progress = SILENT) -> list[Source]:
     """Find the sources that the names stand for.
+
+    Args:
+        progress: told which files of a folder are of no known format.
 
     Raises:
         CorpusError: a name is no file, folder, hub dataset or demo corpus, or a file has an unknown format.
     """
     if not names:
         raise CorpusError("no text was given: name a file, a folder, a hub dataset or pydocs")
-    return [source for name in names for source in _resolve(str(name))]
+    return [source for name in names for source in _resolve(str(name), progress)]
 
 
 def at_home(name: str | Path) -> Path:
@@ -140,7 +144,7 @@ def at_home(name: str | Path) -> Path:
         return Path(name)
 
 
-def _resolve(name: str) -> list[Source]:
+def _resolve(name: str, progress: Progress) -> list[Source]:
     if not name.strip():  # which would be the current folder
         raise CorpusError("the name of a source of text is empty: name a file, a folder, a hub dataset or pydocs")
     if is_url(name):
@@ -159,7 +163,7 @@ def _resolve(name: str) -> list[Source]:
         raise CorpusError(f"{name!r} is no name of a file: name one that exists") from error
     if path.is_dir():
         _require_no_model(path)
-        files = [_file(p) for p in sorted(_files(path))]
+        files = [_file(p) for p in sorted(_files(path, progress))]
         if not files:
             raise CorpusError(f"{path} holds no text: known files are {formats.KNOWN}")
         return files
@@ -191,8 +195,8 @@ def _require_no_model(folder: Path) -> None:
         )
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a known format in a folder and below, without what is hidden.
+def _files(folder: Path, progress: Progress) -> Iterator[Path]:
+    """Yield the files of a known format in a folder and below, without what is hidden; say which others there are.
 
     Raises:
         CorpusError: a folder cannot be opened, or a link leads out of ``folder``, where nobody chose the text.
@@ -201,19 +205,24 @@ def _files(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise formats.unreadable(Path(error.filename), error) from error
 
-    home = folder.resolve()
+    home, others = folder.resolve(), Counter[str]()
     for above, folders, files in os.walk(folder, onerror=refuse):
         if Path(above) != folder and {atomic.LOCK_NAME, atomic.CHECKSUMS} & {*files}:
             folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
             continue
         folders[:] = [name for name in folders if not name.startswith(".")]
-        readable = [name for name in files if not name.startswith(".") and formats.format_of(Path(name))]
+        seen = [name for name in files if not name.startswith(".")]
+        readable = [name for name in seen if formats.format_of(Path(name))]
+        others.update(Path(name).suffix.lower() or "without a suffix" for name in {*seen} - {*readable})
         for path in (Path(above, name) for name in [*folders, *readable]):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):  # resolve() fails on a loop
                 raise CorpusError(
                     f"{path} links to {path.resolve()}, out of {folder}: remove it, or name what is meant"
                 )
         yield from (Path(above, name) for name in readable)
+    if others:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(5))
+        progress.say(f"{folder}: files of no known format are left out ({kinds}{', ...' * (len(others) > 5)})")
 
 
 def _file(path: Path) -> Source:

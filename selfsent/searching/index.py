@@ -134,7 +134,7 @@ class Index(Printed, IndexReader):
             UserError: no such model or corpus, no text in it, or a folder that holds something else.
         """
         folder = Path(folder)
-        sources = resolve_sources([str(name) for name in corpus])
+        sources = resolve_sources([str(name) for name in corpus], progress)
         writer.require_unused(folder)
         encoder = open_encoder(model, fastest=True, progress=progress)
         columns = column, id_column

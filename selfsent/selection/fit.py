@@ -207,7 +207,7 @@ def _fit_in(
     begun = _begun(folder, resume)
     own = [] if queries is None else read_queries(queries)
     if not begun:  # what is mistyped is refused before anything is written or read for minutes
-        resolve_sources(sources)
+        resolve_sources(sources, progress)
         for method in config.methods:
             _require_sentences(method)
         _require_base(names)

@@ -11,6 +11,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
+from small_runs import Told
 
 from selfsent.corpus import documents, formats, limits
 from selfsent.corpus.sources import Columns, resolve_sources
@@ -248,8 +249,12 @@ def test_a_folder_of_all_of_them_is_read_in_order_of_names(tmp_path):
     pdf(tmp_path / "d.pdf", "Page.")
     (tmp_path / "e.txt").write_text("line\n")
     word(tmp_path / "f.docx", "<w:r><w:t>paragraph</w:t></w:r>")
-    (tmp_path / "g.odt").write_text("unknown")
+    for unknown in ("g.odt", "h.odt", "i.pptx", ".j.odt"):
+        (tmp_path / unknown).write_text("unknown")
     assert read(tmp_path) == [*ROWS, *ROWS, ("", "words"), ("The title", "Page."), ("", "line"), ("", "paragraph")]
+    said = Told()
+    resolve_sources([str(tmp_path)], said)
+    assert said.said == [f"{tmp_path}: files of no known format are left out (2 .odt, 1 .pptx)"]
 
 
 @pytest.mark.parametrize("suffix", [".xlsx", ".db", ".mbox", ".html", ".md"])
