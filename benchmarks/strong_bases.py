@@ -29,13 +29,13 @@ from selfsent.encoder.quantize import unit
 from selfsent.selection.scoreboard import short_name
 
 METHODS = ("simcse", "scd", "denosent", "whitenedcse", "declutr", *PEERS)
-OF_DOCUMENTS = ("declutr", "gpl")  # several spans or sentences of one text
+OF_DOCUMENTS = ("declutr", "gpl", "gpl-lora")  # several spans or sentences of one text
 OWN, MILD = "own", "3e-6"
 SETTINGS = {
     OWN: ["train.steps=100"],
     MILD: ["train.steps=50", f"train.learning_rate={MILD}", "train.warmup_steps=0"],
 }
-PEER_RATES = {"tsdae": 3e-5, "gpl": 2e-5}  # as published
+PEER_RATES = {"tsdae": 3e-5, "gpl": 2e-5, "gpl-lora": 2e-5}  # as published; with LoRA ten times as much
 COLLECTIONS = ("cranfield", "cacm", "med")
 LINES = ("banking77", "clinc150", "stackoverflow")
 
