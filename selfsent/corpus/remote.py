@@ -1,8 +1,8 @@
-"""Files on file systems that fsspec opens by a URL: object stores, HDFS, HTTP, memory."""
+"""Files that fsspec opens by a URL (object stores, HDFS, HTTP, memory), and data sets on the Hugging Face hub."""
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,7 +11,9 @@ from typing import Any, cast
 import xxhash
 
 from selfsent.errors import CorpusError, UserError, first_line
+from selfsent.runtime.imports import import_datasets
 
+HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
 _URL = re.compile(r"[A-Za-z][\w+.-]+(::[\w+.-]+)*://")  # a drive of Windows has one letter
 
 
@@ -96,3 +98,27 @@ def _remote_file(url: str, facts: dict[str, Any]) -> RemoteFile:
     keys = ("ETag", "etag", "md5", "sha256", "mtime", "LastModified", "last_modified", "created")
     version = next((f"{key} {facts[key]}" for key in keys if facts.get(key)), "")
     return RemoteFile(url, int(facts.get("size") or 0), version)
+
+
+def hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a data set on the hub, as they come."""
+    datasets = import_datasets(f"the hub dataset {name}")
+    dataset, config, split = HUB_NAME.findall(name)[0]
+    try:
+        yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
+    except Exception as error:  # not found, no such split or config, no connection: each layer has its own
+        reason = first_line(error).rstrip(".")
+        raise CorpusError(
+            f"the hub dataset {name} cannot be read ({reason}): write it as owner/name, owner/name/config or "
+            "owner/name:split"
+        ) from error
+
+
+def hub_revision(name: str) -> str:
+    """Return the revision of a data set on the hub."""
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(HUB_NAME.findall(name)[0][0]).sha)
+    except Exception as error:  # not found or no connection, in the words of its HTTP client
+        raise CorpusError(f"{name} is neither a file here nor a dataset that the hub knows") from error

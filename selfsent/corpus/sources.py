@@ -8,7 +8,6 @@ import csv
 import errno
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections import Counter
@@ -29,15 +28,13 @@ from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
 from selfsent.corpus.formats import FORMATS as FORMATS
 from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
-from selfsent.corpus.remote import RemoteFile, is_url, remote_files
+from selfsent.corpus.remote import HUB_NAME, RemoteFile, hub_revision, hub_rows, is_url, remote_files
 from selfsent.corpus.text_column import text_column
-from selfsent.errors import CorpusError, first_line
+from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
-from selfsent.runtime.imports import import_datasets
 from selfsent.storage import atomic
 
 DEMO = "pydocs"
-HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.+%\[\]:-]+))?")  # data set, config, split
 
 
 class Document(NamedTuple):
@@ -76,7 +73,7 @@ class Source:
         if self.remote is not None:
             return self.remote.identity()
         if self.kind == "hub":
-            return [self.name, _hub_revision(self.name)]
+            return [self.name, hub_revision(self.name)]
         from selfsent.corpus import python_docs
 
         return [self.name, python_docs.python_docs_identity()]
@@ -91,7 +88,7 @@ class Source:
         """
         columns = self._found(columns, progress)
         if self.kind == "hub":
-            yield from (_document(row, self.name, columns) for row in _hub_rows(self.name))
+            yield from (_document(row, self.name, columns) for row in hub_rows(self.name))
         elif self.kind == DEMO:
             from selfsent.corpus import python_docs
 
@@ -112,7 +109,7 @@ class Source:
         usual = replace(columns, text="text")
         if self.kind == "hub":
             return replace(
-                columns, text=text_column(((self.name, row) for row in _hub_rows(self.name)), self.name, progress)
+                columns, text=text_column(((self.name, row) for row in hub_rows(self.name)), self.name, progress)
             )
         if self.kind not in formats.TABLES:
             return usual
@@ -384,25 +381,3 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
         texts[1] = str(texts[1])  # a number or a date
         texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)
     return Document(*texts)
-
-
-def _hub_rows(name: str) -> Iterator[Row]:
-    datasets = import_datasets(f"the hub dataset {name}")
-    dataset, config, split = HUB_NAME.findall(name)[0]
-    try:
-        yield from datasets.load_dataset(dataset, config or None, split=split or "train", streaming=True)
-    except Exception as error:  # not found, no such split or config, no connection: each layer has its own
-        reason = first_line(error).rstrip(".")
-        raise CorpusError(
-            f"the hub dataset {name} cannot be read ({reason}): write it as owner/name, owner/name/config or "
-            "owner/name:split"
-        ) from error
-
-
-def _hub_revision(name: str) -> str:
-    from huggingface_hub import HfApi
-
-    try:
-        return str(HfApi().dataset_info(HUB_NAME.findall(name)[0][0]).sha)
-    except Exception as error:  # not found or no connection, in the words of its HTTP client
-        raise CorpusError(f"{name} is neither a file here nor a dataset that the hub knows") from error

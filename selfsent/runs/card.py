@@ -10,8 +10,8 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from selfsent.config import Table
 from selfsent.corpus.formats import format_of
+from selfsent.corpus.remote import HUB_NAME
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import HUB_NAME
 from selfsent.evaluation.score import Score
 from selfsent.runs.read import read_run
 from selfsent.runs.repeat_command import command_of_run
