@@ -306,7 +306,9 @@ class _Word:
 
     def _end(self, name: str) -> None:
         tag, self._text = name.rpartition(" ")[2], False
-        if tag == "Fallback":
+        if tag == "style":
+            self._style = ""  # what has a name behind it is no style
+        elif tag == "Fallback":
             self._unseen -= 1
         elif tag == "p":
             if self._heading:
@@ -316,14 +318,17 @@ class _Word:
 
     def _space(self, space: str) -> None:
         if self._pieces[-1] != space:
-            self._pieces.append(space)
+            self._add(space)
 
     def _take(self, text: str) -> None:
         if self._text:
-            self._pieces.append(text)
-            self._length += len(text)
-            if self._length > formats.LONGEST:
-                raise formats.too_long(self._file.path)
+            self._add(text)
+
+    def _add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length > formats.LONGEST:
+            raise formats.too_long(self._file.path)
 
 
 def _refuse_doctype(*_: object) -> None:

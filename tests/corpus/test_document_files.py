@@ -213,7 +213,8 @@ def test_a_word_document_is_its_paragraphs_under_its_first_heading(tmp_path):
     box = "<w:p><w:r><w:t>a box</w:t></w:r></w:p>"
     path = word(
         tmp_path / "a.docx",
-        '<w:pPr><w:pStyle w:val="berschrift2"/></w:pPr><w:r><w:t>Before</w:t></w:r>',
+        '<w:ffData><w:name w:val="title"/></w:ffData><w:pPr><w:pStyle w:val="berschrift2"/></w:pPr>'
+        "<w:r><w:t>Before</w:t></w:r>",
         '<w:pPr><w:tabs><w:tab/></w:tabs><w:pStyle w:val="berschrift1"/></w:pPr>'
         "<w:r><w:t>The </w:t></w:r><w:r><w:t>title</w:t></w:r>",
         "",
@@ -240,6 +241,8 @@ def test_a_word_document_that_is_made_to_fill_the_memory_is_refused(tmp_path, mo
         read(word(path, "<w:br/>" * 50_000))
     with pytest.raises(CorpusError, match=r"a\.docx is longer than"):
         read(word(path, run % "a" * 1001))
+    with pytest.raises(CorpusError, match=r"a\.docx is longer than"):
+        read(word(path, *["<w:br/>"] * 1001))
 
 
 def test_a_folder_of_all_of_them_is_read_in_order_of_names(tmp_path):
