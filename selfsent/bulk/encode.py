@@ -147,7 +147,7 @@ def encode_to(
         shard_rows=shard_rows,
         chunk_characters=chunk_characters,
     )
-    sources = _other_sources(output, corpus) if texts is None else None
+    sources = _other_sources(output, corpus, progress) if texts is None else None
     strings = texts_in(sources or (), column, progress) if texts is None else strings_of(texts, column)
     read = partial(checked_texts, encoder, strings, "this encoder", progress)
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
@@ -191,7 +191,7 @@ def _require_fitting(output: str | Path, dtype: str, part: EncodePart | None, *,
         raise ConfigurationError(f"part {part} of standard input cannot be told: give files")
 
 
-def find_sources(names: Sequence[str]) -> list[Source]:
+def find_sources(names: Sequence[str], progress: Progress = SILENT) -> list[Source]:
     """Find the sources behind the names; a file without a known suffix is lines of text.
 
     Raises:
@@ -203,13 +203,15 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         if not is_url(name) and path.is_file() and not formats.format_of(path):
             sources.append(Source(name, ".txt", path))
         else:
-            sources += resolve_sources([name])
+            sources += resolve_sources([name], progress)
     return sources
 
 
-def _other_sources(output: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[Source]:
+def _other_sources(
+    output: str | Path, corpus: Sequence[str | Path] | str | Path | None, progress: Progress
+) -> list[Source]:
     """Find the sources, and refuse an output that would replace one of them."""
-    sources = find_sources(source_names(corpus or ()))
+    sources = find_sources(source_names(corpus or ()), progress)
     if not is_url(output) and Path(output).exists():
         for source in sources:
             if source.path and Path(output).samefile(source.path):

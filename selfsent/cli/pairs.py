@@ -263,7 +263,7 @@ def _produce(
     from selfsent.pairs.produce import produce_pairs
     from selfsent.pairs.write import check_pairs_file
 
-    check_pairs_file(out, [source.path for source in resolve_sources(texts)])
+    check_pairs_file(out, [source.path for source in resolve_sources(texts, display)])
     config = build_config(CorpusConfig, {"split": split, "column": column}, "corpus")
     left_out: Counter[str] = Counter()
     read = corpus_texts(texts, config, display, left_out)

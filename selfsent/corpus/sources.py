@@ -18,7 +18,7 @@ from datetime import date
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import xxhash
@@ -149,6 +149,7 @@ def _resolve(name: str, progress: Progress) -> list[Source]:
         readable = [source for source in listed if source.kind]
         if not readable:
             raise CorpusError(f"{name} holds no text: known files are {formats.KNOWN}")
+        _say_left_out(name, (source.remote.name for source in listed if source.remote and not source.kind), progress)
         return readable
     path = at_home(name)
     try:
@@ -202,7 +203,7 @@ def _files(folder: Path, progress: Progress) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise formats.unreadable(Path(error.filename), error) from error
 
-    home, others = folder.resolve(), Counter[str]()
+    home, others = folder.resolve(), list[Path]()
     for above, folders, files in os.walk(folder, onerror=refuse):
         if Path(above) != folder and {atomic.LOCK_NAME, atomic.CHECKSUMS} & {*files}:
             folders.clear()  # a run, a model or a checkpoint: what we wrote ourselves is no text
@@ -210,16 +211,21 @@ def _files(folder: Path, progress: Progress) -> Iterator[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         seen = [name for name in files if not name.startswith(".")]
         readable = [name for name in seen if formats.format_of(Path(name))]
-        others.update(Path(name).suffix.lower() or "without a suffix" for name in {*seen} - {*readable})
+        others += [Path(name) for name in {*seen} - {*readable}]
         for path in (Path(above, name) for name in [*folders, *readable]):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):  # resolve() fails on a loop
                 raise CorpusError(
                     f"{path} links to {path.resolve()}, out of {folder}: remove it, or name what is meant"
                 )
         yield from (Path(above, name) for name in readable)
-    if others:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common(5))
-        progress.say(f"{folder}: files of no known format are left out ({kinds}{', ...' * (len(others) > 5)})")
+    _say_left_out(folder, others, progress)
+
+
+def _say_left_out(folder: str | Path, files: Iterable[PurePath], progress: Progress) -> None:
+    suffixes = Counter(file.suffix.lower() or "without a suffix" for file in files)
+    if suffixes:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in suffixes.most_common(5))
+        progress.say(f"{folder}: files of no known format are left out ({kinds}{', ...' * (len(suffixes) > 5)})")
 
 
 def _file(path: Path) -> Source:

@@ -83,7 +83,7 @@ def mine_pairs(
     columns = {"split": split, "column": column, "positive_column": positive_column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), source_names(corpus)
-    found = resolve_sources(sources)
+    found = resolve_sources(sources, progress)
     check_pairs_file(out, [source.path for source in found])
     encoder = open_encoder(model, fastest=True, progress=progress)
     facts = {"model": str(model), "kind": kind, **{key: getattr(config, key) for key in _KEYS[kind]}, **columns}

@@ -53,7 +53,7 @@ def structure_pairs(
     columns = {"split": "yes", "column": column, "language": language}
     reading = build_config(CorpusConfig, columns, "corpus")
     out, sources = Path(out), source_names(corpus)
-    found_sources = resolve_sources(sources)
+    found_sources = resolve_sources(sources, progress)
     check_pairs_file(out, [source.path for source in found_sources])
     identity = [source.identity() for source in found_sources]
     facts = {"kinds": [*kinds], "max_adjacent": max_adjacent, "max_pairs": max_pairs, **columns}

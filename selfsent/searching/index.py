@@ -154,7 +154,7 @@ class Index(Printed, IndexReader):
         """
         with self._locked() as encoder:
             names = [str(name) for name in corpus] or list(self.facts["corpus"])
-            sources = resolve_sources(names)
+            sources = resolve_sources(names, progress)
             identities = source_identities(sources)
             columns = self.facts["text column"], self.facts["id column"]
             texts = search_texts(sources, *columns, self.config.passages, progress)
@@ -178,7 +178,7 @@ class Index(Printed, IndexReader):
         """
         encoder, had = open_encoder(model, fastest=True, progress=progress), len(self)
         names = [str(name) for name in corpus] or list(self.facts["corpus"])
-        sources = resolve_sources(names)
+        sources = resolve_sources(names, progress)
         with self._locked(encoder):
             columns = self.facts["text column"], self.facts["id column"]
             facts = writer.new_facts(encoder, model, names, sources, self.config, columns)

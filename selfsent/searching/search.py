@@ -78,7 +78,7 @@ def open_cached(
     Its vectors are float32 and all of them are compared.
     """
     encoder = open_encoder(model, fastest=True, progress=progress)
-    sources, config = resolve_sources([str(corpus)]), IndexConfig(mode="dense", exact_vectors=MANY)
+    sources, config = resolve_sources([str(corpus)], progress), IndexConfig(mode="dense", exact_vectors=MANY)
     facts = new_facts(encoder, model, [corpus], sources, config, (column, id_column))
     names = ("format", "fingerprint", "search", "text column", "id column")
     identity = [source_identities(sources), *(facts[name] for name in names)]  # by name, too: an id may hold it
