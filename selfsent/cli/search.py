@@ -92,6 +92,7 @@ def search_line(folder: Path, model: Path) -> str:
     """
     from selfsent.corpus.prepare import first_texts
     from selfsent.corpus.settings import CorpusConfig
+    from selfsent.corpus.sources import at_home
     from selfsent.storage.atomic import read_sealed
     from selfsent.storage.run_folder import PLAN, Run
 
@@ -101,11 +102,12 @@ def search_line(folder: Path, model: Path) -> str:
     else:
         recipe = Run(folder).config()["recipe"]
         sources, reading = recipe["texts"], recipe["corpus"]
-    column = reading.get("column")
-    texts = first_texts(sources[:1], CorpusConfig(column=column), 1)
+    column, encoding = reading.get("column"), reading.get("encoding")
+    texts = first_texts(sources[:1], CorpusConfig(column=column, encoding=encoding), 10)
     words = " ".join(re.findall(r"\w+", " ".join(texts)[:1000])[:8])
+    text = str(sources[0]) + f"::{encoding}" * (encoding is not None and at_home(sources[0]).exists())
     named = [] if column is None else ["--column", column]
-    return shlex.join(["selfsent", "search", str(sources[0]), words, "--model", str(model), *named])
+    return shlex.join(["selfsent", "search", text, words, "--model", str(model), *named])
 
 
 def _open_index(folder: str, display: "Display") -> "Index":

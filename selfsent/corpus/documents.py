@@ -82,6 +82,8 @@ def _workbook_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
                     header = ["" if cell is None else str(cell).strip() for cell in cells]
                     formats.require_distinct(where, header, columns)
                     continue
+                if any(cell is not None for cell in cells[len(header) :]):
+                    raise CorpusError(f"{where} has a cell beyond the {len(header)} columns of its header: mend it")
                 row = dict(zip(header, [*cells, *[None] * (len(header) - len(cells))], strict=False))
                 if any(isinstance(cell, str) and len(cell) > formats.LONGEST for cell in cells):
                     raise formats.too_long(where)
@@ -138,6 +140,7 @@ def _database_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
 def _messages(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     """Read a mailbox message by message; ``mailbox.mbox`` would hold a line of any length."""
     held, number, blank = bytearray(), 0, True
+    file.is_mail = True
     for piece in file.parts():
         begins = blank and piece.startswith(b"From ")
         blank = not piece.strip()

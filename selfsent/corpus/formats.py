@@ -67,6 +67,7 @@ class OpenFile:
     part: str = ""  # the sheet of a workbook, TABLE.COLUMN of a database, or the encoding of text
     encoding: str | None = None  # None: UTF-8, or what the first bytes certainly are
     say: Callable[[str], None] = lambda message: None
+    is_mail: bool = False  # each of whose messages says in what it is encoded
     line: int = 0
     packed: io.BufferedIOBase = field(init=False)
     stream: Any = field(init=False)  # its decompressed bytes
@@ -81,7 +82,7 @@ class OpenFile:
             self.line += begins
             if self.line == 1 and piece == codecs.BOM_UTF8:  # an empty file
                 return
-            if b"\x1b" in piece and any(mark in piece for mark in _ISO_2022):
+            if b"\x1b" in piece and not self.is_mail and any(mark in piece for mark in _ISO_2022):
                 raise CorpusError(f"{self} is ISO-2022, as old mail of East Asia: {_SAID}")
             if b"\0" in piece or (begins and self.line == 1 and piece.startswith(_BINARY)):
                 raise CorpusError(f"{self} is not text but binary, or in an unknown encoding: {_SAID}, or give {KNOWN}")

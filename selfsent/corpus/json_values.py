@@ -35,7 +35,7 @@ def invalid(where: object, error: Exception) -> CorpusError:
     """Build the error for what is not JSON, with its reason."""
     reason = str(error)
     if isinstance(error, json.JSONDecodeError):
-        reason = f"{error.msg} at column {error.colno}"
+        reason = f"{error.msg.removesuffix(' at')} at column {error.colno}"
     elif isinstance(error, RecursionError):
         reason = "it is nested too deeply"
     elif "digits" in reason:  # of Python's limit for the conversion of integers

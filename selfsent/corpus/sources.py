@@ -171,6 +171,9 @@ def _resolve(name: str, progress: Progress) -> list[Source]:
     kind = formats.format_of(Path(whole)) if part and at_home(whole).is_file() else ""
     if kind == ".xlsx" or kind in formats.DATABASES or (kind and formats.is_encoding(part)):
         return [replace(_file(at_home(whole)), name=name, part=part)]
+    if part and formats.is_encoding(part) and at_home(whole).is_dir():
+        parted = (".xlsx", *formats.DATABASES)  # of which it would be the name of a sheet or table
+        return [each if each.kind in parted else replace(each, part=part) for each in _resolve(whole, progress)]
     if path.is_symlink():
         raise CorpusError(f"{name} is a link, and what it names does not exist: name the file itself")
     if name == DEMO:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from selfsent.encoder.base import TextEncoder, has_letter
+from selfsent.encoder.base import UNLIMITED, TextEncoder, has_letter
 from selfsent.encoder.open import as_encoder
 from selfsent.errors import EncoderError
 from selfsent.progress import Progress
@@ -14,6 +14,7 @@ from selfsent.text import clean
 _SAMPLE = 500  # texts
 BEGINNING = 2000  # texts, of which the sample is taken where reading all would take long
 _CHARACTERS = 400  # of a text
+_LONGEST_TOKEN = 40  # characters
 _NOTICED, _REFUSED = 0.05, 0.5  # fractions of unknown tokens, or of texts without a known one
 # Tokens in a plain word: 1.0 to 1.2 in English of any subject with the encoders that ship, and 1.8 to 2.3 in
 # German, Dutch, Swedish, French and Spanish.  Of all words, documentation has as many as those languages have.
@@ -83,6 +84,20 @@ def check_coverage(encoder: TextEncoder, texts: Sequence[str], name: str, progre
     return coverage
 
 
+def say_what_is_cut(encoder: TextEncoder, texts: Sequence[str], progress: Progress) -> None:
+    """Say how many texts of a sample are longer than an encoder reads: whoever encodes whole documents may not know."""
+    opened = as_encoder(encoder)
+    if opened.max_length >= UNLIMITED:
+        return
+    sample = [text[: _LONGEST_TOKEN * opened.max_length] for text in texts[:: max(1, len(texts) // _SAMPLE)]][:_SAMPLE]
+    if cut := sum(read.truncated for read in opened.tokenize(sample)):
+        which = f"of {len(sample):,} texts" if len(sample) == len(texts) else f"of a sample of {len(sample):,} texts"
+        progress.say(
+            f"warning: {which} {cut:,} {'is' if cut == 1 else 'are'} longer than the {opened.max_length:,} tokens that "
+            "this model reads: the rest is in no vector (selfsent index cuts documents into passages)"
+        )
+
+
 def require_known_query(encoder: TextEncoder, query: str) -> None:
     """Refuse a query of which an encoder knows no word.
 
@@ -98,4 +113,5 @@ def checked_texts(encoder: TextEncoder, texts: Iterable[str], name: str, progres
     rest = iter(texts)
     beginning = list(islice(rest, BEGINNING))
     check_coverage(encoder, beginning, name, progress)
+    say_what_is_cut(encoder, beginning, progress)
     return chain(beginning, rest)

@@ -200,6 +200,10 @@ def _read_module(module: ModuleEntry) -> ModuleEntry:
     if kind == "StaticEmbedding" and not (path / "tokenizer.json").is_file():
         raise EncoderError(f"{path} has no tokenizer: expected tokenizer.json, which lists its words")
     weights = list(path.glob("model*.safetensors"))
+    if kind in _WEIGHTED and not weights and (path / "onnx").is_dir():
+        raise EncoderError(
+            f"{path} holds ONNX alone, which onnxruntime runs: give the folder that it was exported from"
+        )
     if kind in _WEIGHTED and not weights:
         raise EncoderError(f"{path} has no model.safetensors, the weights of its {kind}: {AGAIN}")
     headers = _read_headers(weights) if kind in _WEIGHTED else {}

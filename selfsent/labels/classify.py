@@ -88,7 +88,8 @@ def classify(
         labelled: a table with the columns text and label, or a folder with a train and a test table, which are both
             learned from.
         new: texts to label: a file, a folder or the hub name of a data set.
-        column: the column of a table of new texts.  Default: the one called text, or that reads like prose.
+        column: that of the text, in the table of new texts and in the labelled one where that has it.  Default: the
+            one called text, or that reads like prose.
         out: the classifier, a .joblib file; with ``new`` the labels, a .csv or .jsonl file with label, probability and
             text of each.
         overwrite: replace any file; an earlier output of this function is replaced anyway.
@@ -104,12 +105,12 @@ def classify(
     target = Path(out) if out is not None else None
     marker = _marker(target, labels=new is not None)
     with locks.reserved(target, "" if overwrite else marker, otherwise="name another --out, or add --overwrite"):
-        pairs = read_labelled(Path(labelled))
+        pairs = read_labelled(Path(labelled), column, needed=new is None, progress=progress)
         from sklearn.pipeline import Pipeline
 
         from selfsent.labels import vectors
 
-        others = vectors.read_all_texts(new, column, progress) if new is not None else []
+        others = vectors.read_all_texts(new, column, progress, [target]) if new is not None else []
         texts, labels = [text for text, _ in pairs], np.array([label for _, label in pairs])
         folds, notes = make_folds(pairs)
         encoder = vectors.open_for(model, texts, progress)

@@ -22,7 +22,7 @@ NUMBERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # of topics
 _SAMPLE = 2000  # texts by which the number is chosen
 _EACH = 5  # different texts for a topic, at least, where the number is chosen
 _TYPICAL = 3
-_COLUMNS = ("topic", "words", "text")
+_COLUMNS = ("topic", "words", "text", "row")
 _MARKER = '<meta name="generator" content="selfsent topics">'  # by which a page of ours is known
 
 
@@ -93,7 +93,9 @@ def topics(
     with locks.reserved(page, known[0], otherwise=how), locks.reserved(table, known[1], otherwise=how):
         from selfsent.labels import vectors
 
-        kept = [text for text in vectors.read_all_texts(corpus, column, progress) if text.strip()]
+        every = vectors.read_all_texts(corpus, column, progress, [page, table])
+        places = [place for place, text in enumerate(every, 1) if text.strip()]
+        kept = [every[place - 1] for place in places]
         encoder = vectors.open_for(model, kept, progress)
         rows = vectors.unit_vectors(encoder, kept, progress)
         labels, distances, rule = _group(rows, number, progress)
@@ -103,8 +105,8 @@ def topics(
         )
         if page is not None and table is not None:
             names = [", ".join(topic.words) for topic in found]
-            of_texts = zip(result.labels, kept, strict=True)
-            vectors.write_table(table, _COLUMNS, ((label + 1, names[label], text) for label, text in of_texts))
+            of_texts = zip(result.labels, kept, places, strict=True)
+            vectors.write_table(table, _COLUMNS, ((label + 1, names[label], *text) for label, *text in of_texts))
             atomic.write_text(page, _render(result, kept, rows))
     return result
 

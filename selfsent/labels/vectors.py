@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from selfsent.bulk.encode import find_sources, texts_in
 from selfsent.corpus.sources import strings_of
 from selfsent.encoder.base import Encoder
-from selfsent.encoder.coverage import check_coverage
+from selfsent.encoder.coverage import check_coverage, say_what_is_cut
 from selfsent.encoder.open import open_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.errors import CorpusError, EncoderError
@@ -58,6 +58,7 @@ def open_for(model: str | Path, texts: Sequence[str], progress: Progress) -> Enc
     """Open an encoder, and refuse one that cannot read these texts."""
     encoder = open_encoder(model, fastest=True, progress=progress)
     check_coverage(encoder, texts, str(model), progress)
+    say_what_is_cut(encoder, texts, progress)
     return encoder
 
 
@@ -67,17 +68,26 @@ def unit_vectors(encoder: Encoder, texts: list[str], progress: Progress = SILENT
 
 
 def read_all_texts(
-    corpus: str | Path | Iterable[str], column: str | None = None, progress: Progress = SILENT
+    corpus: str | Path | Iterable[str],
+    column: str | None = None,
+    progress: Progress = SILENT,
+    outputs: Sequence[Path | None] = (),
 ) -> list[str]:
     """Return every text of a file, a folder, a data set or a list in its order.
+
+    Args:
+        outputs: files that are no part of a folder, because they are written.
 
     Raises:
         CorpusError: there is none.
     """
     if isinstance(corpus, str | Path):
-        texts = [*map(clean.encodable, texts_in(find_sources([str(corpus)]), column, progress))]
+        written = [path.resolve() for path in outputs if path is not None]
+        found = find_sources([str(corpus)], progress)
+        read = [each for each in found if each.path is None or each.path.resolve() not in written or len(found) == 1]
+        texts = [*map(clean.encodable, texts_in(read, column, progress))]
     else:
-        texts = [*map(clean.encodable, strings_of(corpus))]
+        texts = [*map(clean.encodable, strings_of(corpus, column))]
     if not any(map(str.strip, texts)):
         raise CorpusError(f"{corpus!r:.80} holds no text: give some")
     return texts

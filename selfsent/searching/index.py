@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.corpus.sources import Document, resolve_sources, source_names
 from selfsent.encoder.base import Encoder, TextEncoder, require_finite
 from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
 from selfsent.encoder.open import as_encoder, open_encoder
@@ -134,11 +134,12 @@ class Index(Printed, IndexReader):
             UserError: no such model or corpus, no text in it, or a folder that holds something else.
         """
         folder = Path(folder)
-        sources = resolve_sources([str(name) for name in corpus], progress)
+        names = [*map(writer.lasting, source_names(corpus))]
+        sources = resolve_sources(names, progress)
         writer.require_unused(folder)
         encoder = open_encoder(model, fastest=True, progress=progress)
         columns = column, id_column
-        facts = writer.new_facts(encoder, model, corpus, sources, config or IndexConfig(), columns)
+        facts = writer.new_facts(encoder, model, names, sources, config or IndexConfig(), columns)
         sizes = {"segment_documents": segment_documents, "beginning": beginning}
         writer.write_index(sources, folder, encoder, facts, **sizes, progress=progress)
         return cls.open(folder, encoder)
@@ -153,7 +154,7 @@ class Index(Printed, IndexReader):
             UserError: the model changed or is gone, or nothing would be left.
         """
         with self._locked() as encoder:
-            names = [str(name) for name in corpus] or list(self.facts["corpus"])
+            names = [*map(writer.lasting, source_names(corpus))] or list(self.facts["corpus"])
             sources = resolve_sources(names, progress)
             identities = source_identities(sources)
             columns = self.facts["text column"], self.facts["id column"]
@@ -161,7 +162,7 @@ class Index(Printed, IndexReader):
             gone, new, kept = missing_and_new(self._segments, self.deleted, texts)
             if not new and not kept:
                 raise CorpusError(f"{', '.join(names)} holds no text to search: the index is left as it is")
-            facts = {**self.facts, "corpus": [*map(writer.lasting, names)], "sources": identities}
+            facts = {**self.facts, "corpus": names, "sources": identities}
             return self._publish(encoder, facts, new, gone, progress)
 
     def embed_again(
@@ -177,7 +178,7 @@ class Index(Printed, IndexReader):
             UserError: no such model, or no text in the corpus: the index is left as it is.
         """
         encoder, had = open_encoder(model, fastest=True, progress=progress), len(self)
-        names = [str(name) for name in corpus] or list(self.facts["corpus"])
+        names = [*map(writer.lasting, source_names(corpus))] or list(self.facts["corpus"])
         sources = resolve_sources(names, progress)
         with self._locked(encoder):
             columns = self.facts["text column"], self.facts["id column"]
@@ -185,13 +186,15 @@ class Index(Printed, IndexReader):
             writer.write_again(sources, self.folder, encoder, {**facts, "state": self.facts["state"]}, progress)
         return Changed(added=len(self), deleted=had, kept=0)
 
-    def add(self, documents: Iterable[Document], *, progress: Progress = SILENT) -> Changed:
+    def add(self, documents: Iterable[Document | str], *, progress: Progress = SILENT) -> Changed:
         """Add documents, whether the corpus has them or not; ``update`` takes them out again.
 
         Raises:
             UserError: no text in the documents, or the model changed.
         """
-        new = [text for document in documents if (text := search_text(document, self.config.passages)) is not None]
+        several = [documents] if isinstance(documents, str) else documents
+        given = (Document(each) if isinstance(each, str) else each for each in several)
+        new = [text for document in given if (text := search_text(document, self.config.passages)) is not None]
         if not new:
             raise CorpusError("the documents hold no text to add: give one with some")
         with self._locked() as encoder:
@@ -227,7 +230,7 @@ class Index(Printed, IndexReader):
 
         Args:
             mode: "dense" by meaning, "bm25" by words, or "hybrid" by both.  Default: the index's own.
-            words: the weight of words in "hybrid", 0 to 1.  Default: the index's own.
+            words: the weight of words, 0 to 1; above 0 the mode is "hybrid" by default.  Default: the index's own.
             feedback: documents found first that the query is moved towards.  Default: the index's own.
 
         Raises:
@@ -238,6 +241,7 @@ class Index(Printed, IndexReader):
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        mode = mode or ("hybrid" if words else None)  # without a word for them a weight of words would change nothing
         if not self.is_current():
             vars(self).update(vars(Index.open(self.folder, self._encoder)))
         encoder = self.load_encoder()

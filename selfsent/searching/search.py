@@ -62,7 +62,7 @@ def search(
             "nearest by selfsent.encode(encoder, [query]) @ selfsent.encode(encoder, texts).T"
         )
     index = open_cached(model, corpus, column=column, id_column=id_column, progress=progress)
-    return index.search(query, top, "hybrid" if words else None, words=words, feedback=feedback)
+    return index.search(query, top, words=words, feedback=feedback)
 
 
 def open_cached(

@@ -137,7 +137,9 @@ def _search_settings(encoder: Encoder, model: str | Path, config: IndexConfig) -
 
 def lasting(name: str | Path) -> str:
     """Return a name that is found from every folder."""
-    path = at_home(name)
+    path, (whole, mark, part) = at_home(name), str(name).rpartition("::")
+    if mark and not path.exists() and at_home(whole).exists():  # a part of a file
+        return f"{at_home(whole).absolute()}::{part}"
     return str(path.absolute()) if str(name) not in SHIPPED and path.exists() else str(name)
 
 

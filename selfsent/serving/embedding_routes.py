@@ -61,7 +61,7 @@ def embedding_routes(models: ServedModels, embedder: Embedder, batcher: Batcher,
         """Return one vector for each text."""
         wanted = _wanted(body.truncate, body.truncation_direction, body.prompt_name)
         vectors, _ = await embedder.vectors(request, models.find(body.model), _items(body.inputs), wanted)
-        return json_response(shaped(vectors, body.dimensions, normalize=body.normalize))
+        return json_response(shaped(vectors, body.dimensions, normalize=body.normalize is not False))
 
     @router.post("/similarity")
     async def similarities(body: SimilarityRequest, request: Request) -> Response:

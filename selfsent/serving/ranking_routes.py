@@ -88,7 +88,7 @@ def ranking_routes(models: ServedModels, embedder: Embedder) -> APIRouter:
         model, results = models.find(body.model), []
         for place, score in (await rank(request, model, body.query, texts, truncate=True))[: body.top_n]:
             document = {"document": {"text": texts[place]}} if body.return_documents else {}
-            results.append({"index": place, "relevance_score": score, **document})
+            results.append({"index": place, "relevance_score": min(1.0, score), **document})
         return json_response({"id": str(uuid4()), "model": model.name, "results": results, "meta": _META})
 
     @router.post("/v2/embed")

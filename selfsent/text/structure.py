@@ -39,7 +39,7 @@ def pairs_of_document(title: str, summary: str, sentences: Sequence[str]) -> Ite
     rest = [sentence for sentence in sentences if sentence not in summary] if summary else sentences[1:]
     queries: tuple[tuple[PairKind, str, Sequence[str]], ...] = (
         ("summary", summary or sentences[0], rest),
-        ("title", title, sentences),
+        ("title", title, without_title(title, sentences)),
     )
     for kind, query, texts in queries:
         body = passage(texts)
@@ -50,6 +50,12 @@ def pairs_of_document(title: str, summary: str, sentences: Sequence[str]) -> Ite
         halves = passage(sentences[:middle]), passage(sentences[middle:])
         if all(halves):
             yield StructuralPair("halves", *halves)
+
+
+def without_title(title: str, sentences: Sequence[str]) -> list[str]:
+    """Leave out the sentences that repeat a title, as the heading of a page does: whoever asks for it would find it."""
+    words = clean.words(title)
+    return [sentence for sentence in sentences if clean.words(sentence) != words]
 
 
 def passage(sentences: Sequence[str]) -> str:

@@ -128,7 +128,9 @@ def train(
         >>> encoder = selfsent.load(run.model)
     """
     if not isinstance(method, Recipe) and sweep_lists(method):
-        raise ConfigurationError(f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep {method}")
+        raise ConfigurationError(
+            f"{method} is the recipe of a sweep, many runs: run it with selfsent sweep TEXT --method {method}"
+        )
     settings, sources = with_column(settings, column), corpus_sources(texts, corpus, column)
     recipe = resolve(method, base=base, corpus=sources, seed=seed, data=data, settings=settings)
     folder = Path(out) if out is not None else default_folder(method)

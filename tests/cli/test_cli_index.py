@@ -1,11 +1,15 @@
 """selfsent index and selfsent search over what it made."""
 
 import json
+import shlex
 
 import pytest
 from tiny import TEXTS, make_base
 
+from selfsent.cli.search import search_line
 from selfsent.searching.index import Index
+from selfsent.storage.atomic import write_sealed
+from selfsent.storage.run_folder import PLAN
 
 
 @pytest.fixture
@@ -93,3 +97,17 @@ def test_an_index_that_is_given_another_model_is_embedded_again_by_it(run, bert,
     assert (status, "5 documents added, 5 deleted, 0 kept" in out) == (0, True)
     assert Index.open(index).facts["model"] == str(other)
     assert run("index", "--update", "--out", index)[0] == 0
+
+
+def test_the_search_that_a_selection_prints_can_be_run_on_text_in_another_encoding(run, bert, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text("\n".join(["", "the caf\xe9 was on the mat .", *TEXTS]), encoding="cp1252")
+    for name in (texts, texts / "a.txt"):
+        asked = {"sources": [str(name)], "settings": {"corpus": {"encoding": "cp1252"}}}
+        write_sealed(tmp_path / PLAN, {"asked": asked})
+        line = search_line(tmp_path, bert)
+        assert f"{name}::cp1252" in line
+        status, out, err = run(*shlex.split(line)[1:])
+        assert (status, "caf\xe9" in out) == (0, True), err

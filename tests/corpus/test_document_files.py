@@ -111,6 +111,17 @@ def test_a_mailbox_gives_the_text_of_every_message_under_its_subject(tmp_path):
     ]
 
 
+def test_a_message_that_says_that_it_is_japanese_is_read(tmp_path):
+    head = b"From a\nSubject: x\nContent-Type: text/plain; charset=iso-2022-jp\n\n"
+    (tmp_path / "a.mbox").write_bytes(head + "\u65e5\u672c\u8a9e".encode("iso-2022-jp") + b"\n")
+    assert read(tmp_path / "a.mbox") == [("x", "\u65e5\u672c\u8a9e")]
+
+
+def test_a_cell_beyond_the_header_is_no_lost_text(tmp_path):
+    with pytest.raises(CorpusError, match=r"a.xlsx::one, row 2 has a cell beyond the 1 columns of its header: mend it"):
+        read(workbook(tmp_path / "a.xlsx", one=[("text",), ("words", "more")]))
+
+
 def test_a_message_in_a_character_set_that_nobody_knows_is_read(tmp_path):
     (tmp_path / "a.mbox").write_bytes(b"From a\nSubject: x\nContent-Type: text/plain; charset=klingon\n\nplain words\n")
     assert read(tmp_path / "a.mbox") == [("x", "plain words")]

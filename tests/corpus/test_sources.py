@@ -132,6 +132,8 @@ def test_the_encoding_of_a_file_is_said_behind_its_name(tmp_path, encoding, suff
     path = write(tmp_path / f"a.csv{suffix}", content)
     (source,) = resolve_sources([f"{path}::{encoding}"])
     assert [d.text for d in source.documents(replace(COLUMNS, text=None))] == [text]
+    (beside,) = resolve_sources([f"{tmp_path}::{encoding}"])  # of all files of a folder
+    assert (beside.part, beside.identity()) == (encoding, source.identity())
     (other,) = resolve_sources([f"{path}::latin-1"])
     assert source.identity() != other.identity()  # its vectors in the cache are others
     with pytest.raises(CorpusError, match="does not exist"):

@@ -8,7 +8,7 @@ from damage import static_vectors
 from tiny import TEXTS, make_tokenizer
 
 from selfsent.bulk.encode import encode_to
-from selfsent.encoder.coverage import check_coverage, measure_coverage
+from selfsent.encoder.coverage import check_coverage, measure_coverage, say_what_is_cut
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
@@ -65,6 +65,17 @@ def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
     assert not measure_coverage(encoder, [code]).foreign
     check_coverage(encoder, [german], "builtin", told)
     assert "badly: a plain word takes 2." in told.lines[0]
+
+
+def test_texts_that_are_longer_than_a_model_reads_are_counted(encoder):
+    told, longest = Told(), " ".join(["cat"] * (encoder.max_seq_length - 2))  # and two special tokens
+    say_what_is_cut(encoder, [longest, "cat"], told)
+    say_what_is_cut(load_encoder("builtin-static"), [longest * 9], told)  # which has no such length
+    assert told.lines == []
+    say_what_is_cut(encoder, [longest, f"{longest} cat", "cat"], told)
+    say_what_is_cut(encoder, [f"{longest} cat", "cat"] * 1000, told)
+    assert f"of 3 texts 1 is longer than the {encoder.max_seq_length} tokens" in told.lines[0]
+    assert "of a sample of 500 texts 500 are longer" in told.lines[1]  # every fourth
 
 
 def test_of_a_pair_the_encoder_that_knows_more_counts(encoder):

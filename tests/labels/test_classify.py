@@ -152,3 +152,26 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_nothing_is_lost(command
     refused(command, "did not write it", "classify", "builtin-static", table, "--out", tmp_path / "mine.joblib")
     empty = write(tmp_path / "empty.csv", [("a text", "x"), ("another", "")])
     refused(command, "has no label: give every text one", "classify", "builtin-static", empty)
+
+
+def test_the_column_that_is_asked_for_is_learned_from(command, table, tmp_path):
+    pairs, path, new = sentences(), tmp_path / "wide.csv", tmp_path / "new.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("title", "body", "label"), *(("the same", *pair) for pair in pairs)])
+    assert selfsent.classify("builtin-static", path, column="body").scores[0].accuracy[0] > 90
+    _, out, err = command("classify", "builtin-static", path)
+    assert "its texts are those of the column 'title'" in out + err
+    refused(
+        command,
+        "has no column 'text': it has 'title', 'body', 'label'",
+        "classify",
+        "builtin-static",
+        path,
+        "--column",
+        "text",
+    )
+    new.write_text("other\nsoup\n", encoding="utf-8")  # --column may be that of the new texts alone
+    status, _, err = command(
+        "classify", "builtin-static", table, "--texts", new, "--column", "other", "--out", tmp_path / "x.csv"
+    )
+    assert status == 0, err

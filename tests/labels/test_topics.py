@@ -47,9 +47,9 @@ def test_typical_texts_are_the_nearest_to_the_centre_and_differ():
 def test_the_page_stands_alone_and_the_table_has_every_text(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = [f"<b>{text}</b>" for text, _ in sentences(15)]
-    (tmp_path / "texts.txt").write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
-    for _ in range(2):  # its own files are replaced
-        status, out, err = command("topics", "builtin-static", "texts.txt", "--topics", 3)
+    (tmp_path / "texts.txt").write_text("\n".join(["", *texts, " "]) + "\n", encoding="utf-8")
+    for _ in range(2):  # its own files are replaced, and are no texts
+        status, out, err = command("topics", "builtin-static", ".", "--topics", 3)
         assert status == 0, err
         assert len(out.splitlines()) <= 12
     page = Page((tmp_path / "topics.html").read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def test_the_page_stands_alone_and_the_table_has_every_text(command, tmp_path, m
     assert sum(tag == "path" and name == "transform" for tag, name, _ in page.attributes) == len(texts)
     with (tmp_path / "topics.csv").open(encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
-    assert [row["text"] for row in rows] == texts
+    assert [(row["text"], row["row"]) for row in rows] == [(text, f"{row}") for row, text in enumerate(texts, 2)]
     sizes = [sum(row["topic"] == str(topic) for row in rows) for topic in (1, 2, 3)]
     assert sizes == [15, 15, 15]
     assert all(f"{row['topic']}. {row['words']}" in page.text for row in rows)
@@ -86,3 +86,8 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_nothing_is_lost(command
 def _empty(folder):
     (folder / "empty.txt").write_text("\n \n", encoding="utf-8")
     return folder / "empty.txt"
+
+
+def test_a_table_in_memory_is_read_by_its_column():
+    rows = [{"body": text, "title": "the same"} for text, _ in sentences(5)]
+    assert selfsent.topics("builtin-static", rows, column="body", number=3).texts == 15

@@ -49,6 +49,11 @@ def test_short_sentences_have_no_neighbours_and_short_texts_are_no_passages():
     assert texts("A title", "", [A, E]) == [("A title", f"{A} {E}")]
 
 
+def test_a_heading_that_the_text_repeats_is_not_its_own_answer():
+    assert ("An old ship", f"{A} {B}") in texts("An old ship", "", ["An Old Ship.", A, B])
+    assert "title" not in {pair.kind for pair in pairs_of_document(A, "", [A, E])}  # nothing else is left
+
+
 def test_passages_end_before_sixty_words_are_exceeded():
     twenty = [f"s{number} " + "word " * 18 + "end." for number in range(5)]
     assert passage(twenty) == " ".join(twenty[:3])

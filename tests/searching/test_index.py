@@ -306,6 +306,41 @@ def test_a_search_that_names_no_mode_takes_the_one_that_was_measured_or_set(bert
     assert Index.open(made(exact_vectors=1000, mode="dense")).mode == "dense"
 
 
+def test_a_weight_of_words_counts_where_the_index_ranks_by_meaning_alone(made):
+    index = Index.open(made(exact_vectors=1000, mode="dense"))
+    assert index.search(QUERY, 5, words=0.9) == index.search(QUERY, 5, "hybrid", words=0.9) != index.search(QUERY, 5)
+
+
+def test_documents_of_a_name_that_was_relative_are_kept_by_an_update_and_so_is_a_part_of_a_file(
+    bert, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pages").mkdir()
+    for number, text in enumerate(many(3)):
+        (tmp_path / "pages" / f"{number}.md").write_text(text)
+    (tmp_path / "old.txt").write_text("rain fell on the caf\xe9 .\n", encoding="latin-1")
+    Index.make(["pages", "old.txt::latin-1"], "index", model=bert)
+    index = Index.open(tmp_path / "index")
+    monkeypatch.chdir(tmp_path / "pages")  # from any folder
+    before = {hit.id for hit in index.search(QUERY, 4, "bm25")}
+    assert index.corpus_change() is None
+    changed = index.update()
+    assert (changed.added, changed.deleted, changed.kept) == (0, 0, 4)
+    assert {hit.id for hit in index.search(QUERY, 4, "bm25")} == before
+    (tmp_path / "old.txt").write_text("rain fell .\n")
+    assert "selfsent index --update" in index.corpus_change()
+
+
+def test_one_name_is_a_corpus_and_a_string_a_document(bert, tmp_path):
+    name = write(tmp_path / "corpus.jsonl", many(3))
+    index = Index.make(name, tmp_path / "index", model=bert)
+    assert len(index) == 3
+    index.add("the cat sat on the mat")
+    assert index.update(name).deleted == 1
+    index.add([QUERY, Document("the cat sat")])
+    assert len(index) == 5
+
+
 def test_documents_are_added_and_deleted(folder):
     index = Index.open(folder(exact_vectors=1000, mode="dense"))
     first, second = index.search(QUERY, 2)

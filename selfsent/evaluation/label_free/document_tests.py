@@ -27,6 +27,7 @@ from selfsent.evaluation.label_free.documents import PERTURBATIONS, ParsedDocume
 from selfsent.evaluation.task import Prompted, PromptedTexts, queries_and_documents
 from selfsent.text import clean
 from selfsent.text.bm25 import bm25_scores, hard_negatives
+from selfsent.text.structure import without_title
 
 NEARNESS = "nearness"
 LEAST = 50  # queries of a test: with fewer, its interval is too wide to be of use
@@ -161,7 +162,7 @@ def _retrieval_test(name: str, pairs: Sequence[Pair | None]) -> PairTest:
 
 
 def _title(document: ParsedDocument) -> Pair | None:
-    passage = _passage(_with_summary(document))
+    passage = _passage(without_title(document.title, _with_summary(document)))
     fits = len(clean.words(document.title)) >= _TITLE_WORDS and clean.count_words(passage) >= _HALF_WORDS
     return (document.title, passage) if fits else None
 

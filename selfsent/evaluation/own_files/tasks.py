@@ -24,6 +24,7 @@ from selfsent.errors import DataError
 from selfsent.evaluation.own_files.labelled import Clustering, FewShot, Labelled, PairClassification
 from selfsent.evaluation.own_files.retrieval import Ranking
 from selfsent.evaluation.task import Task
+from selfsent.progress import SILENT, Progress
 from selfsent.text import clean
 
 Rows = list[tuple[str, Mapping[str, object]]]  # each row with its place in the file
@@ -74,8 +75,15 @@ def classification_task(task: str, path: Path) -> FewShot:
     return FewShot(name=task, train=train, test=test, notes=[*notes, *_shared(train, test)])
 
 
-def read_labelled(path: Path) -> Labelled:
+def read_labelled(
+    path: Path, column: str | None = None, *, needed: bool = True, progress: Progress = SILENT
+) -> Labelled:
     """Read all texts with their labels, of a folder those of its train and its test file, whatever a split says.
+
+    Args:
+        column: that of the text.  Default: the one that ``NAMES`` knows, or the only other one.
+        needed: refuse a table without ``column``, which otherwise is read by default.
+        progress: told which column is read where it is not called text.
 
     Raises:
         DataError: no such file, or one without texts and labels.
@@ -83,7 +91,17 @@ def read_labelled(path: Path) -> Labelled:
     if not path.exists():
         raise DataError(f"there is no file or folder {str(path)!r}: give a table with the columns text and label")
     tables = [_table(path, "train"), _table(path, "test")] if path.is_dir() else [path]
-    return [pair for table in tables for pair in _labelled(table, _rows(table))]
+    pairs: Labelled = []
+    for table in tables:
+        rows = _rows(table)
+        known = [*rows[0][1]]
+        if needed and column is not None and column not in known:
+            raise DataError(f"{table} has no column {column!r}: it has {', '.join(map(repr, known))}")
+        text = column if column in known else _column(table, known, "text")
+        if text not in (column, "text"):
+            progress.say(f"{table}: its texts are those of the column {text!r}")
+        pairs += _labelled(table, rows, text)
+    return pairs
 
 
 def clustering_task(task: str, path: Path) -> Clustering:
@@ -201,9 +219,9 @@ def _table(folder: Path, name: str) -> Path:
     return place
 
 
-def _columns(path: Path, rows: Rows, *kinds: str) -> list[list[str]]:
+def _columns(path: Path, rows: Rows, *kinds: str, text: str | None = None) -> list[list[str]]:
     """Return the columns of these kinds: texts as they are, labels without surrounding spaces."""
-    columns = [_column(path, [*rows[0][1]], kind) for kind in kinds]
+    columns = [text if text and kind == "text" else _column(path, [*rows[0][1]], kind) for kind in kinds]
     if len({*columns}) < len(columns):
         raise DataError(f"{path} needs the columns {', '.join(map(repr, kinds))}: it has {columns[0]!r} alone")
     for kind, column in zip(kinds, columns, strict=True):
@@ -225,8 +243,8 @@ def _column(path: Path, columns: list[str], kind: str) -> str:
     return found[0]
 
 
-def _labelled(path: Path, rows: Rows) -> Labelled:
-    texts, labels = _columns(path, rows, "text", "label")
+def _labelled(path: Path, rows: Rows, column: str | None = None) -> Labelled:
+    texts, labels = _columns(path, rows, "text", "label", text=column)
     return list(zip(texts, labels, strict=True))
 
 

@@ -106,6 +106,15 @@ def test_near_duplicates_are_no_wrong_answers(documents):
     assert len(summary.queries) == len(documents)
 
 
+def test_a_heading_that_repeats_the_title_is_no_answer_to_it(documents, tests):
+    headed = [ParsedDocument(each.title, "", [each.title, *each.sentences]) for each in documents]
+    found, plain = (
+        next(test for test in every.retrieval if test.name == "title")
+        for every in (document_tests.build_tests(headed, details=True), tests)
+    )
+    assert (found.queries, found.passages) == (plain.queries, plain.passages)
+
+
 def test_what_the_corpus_cannot_support_is_left_out_and_named():
     lines = document_tests.build_tests(make_documents(sentences=1, title=False), details=True)
     assert [test.name for test in lines.retrieval] == ["typos", "case", "truncation", "dropped words"]
