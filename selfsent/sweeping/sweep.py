@@ -241,11 +241,7 @@ class _Sweep:
 
     def _require_comparable(self, run: Trained) -> None:
         """Refuse runs that were not selected and scored by what the recipe was."""
-        if run.dev is None:
-            raise ConfigurationError(
-                f"no dev score chooses between settings: give more text, so that {LEAST_HELD_OUT} pairs can be held "
-                "out to choose by, or set corpus.held_out_share=0.3, and leave train.select=auto"
-            )
+        _require_selection("last" if run.dev is None else run.outcome.selected_by)
         first = self.reference[0] if self.reference else run
         selected_by, by = run.outcome.selected_by, first.outcome.selected_by
         if selected_by != by:
@@ -334,7 +330,15 @@ def train_seed(recipe: Recipe, folder: Path, progress: Progress) -> Trained:
     begun = (folder / "config.json").is_file()
     if begun and run.config()["recipe"] == recipe_table(recipe) and (finished := read_finished(run)) is not None:
         return finished
-    return train_run(recipe, folder, resume=begun, progress=progress)
+    return train_run(recipe, folder, resume=begun, accept=_require_selection, progress=progress)
+
+
+def _require_selection(select: str) -> None:
+    if select == "last":
+        raise ConfigurationError(
+            f"no dev score chooses between settings: give more text, so that {LEAST_HELD_OUT} pairs can be held "
+            "out to choose by, or set corpus.held_out_share=0.3, and leave train.select=auto"
+        )
 
 
 def fingerprint_inputs(recipe: Recipe) -> dict[str, Any]:

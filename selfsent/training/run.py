@@ -4,7 +4,7 @@ recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scor
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,13 @@ def train_run(
     *,
     resume: bool = False,
     tracker: AnyTracker | None = None,
+    accept: Callable[[str], None] = lambda select: None,
     progress: Progress = SILENT,
 ) -> Trained:
     """Run a recipe in a folder, or resume it there.
+
+    Args:
+        accept: refuses, before the first step, the score that the weights would be selected by.
 
     Raises:
         UserError: something given cannot work; the message says what would.
@@ -120,7 +124,7 @@ def train_run(
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
     with distributed.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
         progress = tracked(progress, tracker, folder) if group.first else SILENT
-        return _train_in(folder, recipe, plan, corpus_config, group, resume=resume, progress=progress)
+        return _train_in(folder, recipe, plan, corpus_config, group, accept, resume=resume, progress=progress)
 
 
 def _train_in(
@@ -129,6 +133,7 @@ def _train_in(
     plan: ObjectivePlan,
     corpus_config: CorpusConfig,
     group: distributed.Ranks,
+    accept: Callable[[str], None],
     *,
     resume: bool,
     progress: Progress,
@@ -156,6 +161,7 @@ def _train_in(
     dev, others = len(text.held_out.dev), len(text.held_out.test)
     progress.say(f"held-out pairs: {dev:,} to select the weights by, {others:,} others for the table at the end")
     progress.say(f"best weights by: {select}")
+    accept(select)
     config = {**_resolved(recipe, plan, text, machine), "base": base, **group.table()}
     group.require_equal({**config, "hardware": machine.precision}, first_difference)
     finished = group.on_first(lambda: _opened(Run.open(folder, config, resume=resume, progress=progress), progress))

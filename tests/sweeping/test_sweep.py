@@ -277,6 +277,12 @@ def trained(seed, dev, before, test, *, noise, structured=True, queries=20):
     return Trained(folder=Path(), model=Path(), seed=seed, outcome=outcome, **scores)
 
 
+def test_what_no_score_can_choose_between_is_refused_before_it_is_trained(sweep, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no dev score chooses between settings: .*held_out_share=0.3"):
+        sweep(tmp_path / "s", LIST, "train.select=last")
+    assert not [*tmp_path.rglob("log.jsonl")]
+
+
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """Sweep with a function of the recipe in place of training: trials, choice and files without the cost of runs."""
@@ -385,7 +391,7 @@ def test_the_grids_that_come_with_the_package_have_values_that_can_be(fake, name
     assert len(outcome.trials) - 1 == trials
     assert [trial.state for trial in outcome.trials].count("repeated") == 1  # the published setting is in its grid
     assert not any(trial.state == "failed" for trial in outcome.trials)
-    with pytest.raises(ConfigurationError, match=f"selfsent sweep {name}"):
+    with pytest.raises(ConfigurationError, match=f"selfsent sweep TEXT --method {name}"):
         train.train(name)
 
 
