@@ -209,7 +209,7 @@ def measure(collection: Collection, base: str, seed: int, given: argparse.Namesp
         "judged": judged,
         "own": {each.name: _own(each) for each in board.candidates}
         | {BM25: _own(board.vectors.tests["dev"].score_words())},
-        "gate": vars(board.search_gate),
+        "gate": vars(board.search_gate) if board.transformer else None,
         "jobs": {job: candidate.name for job, candidate in choice.jobs.items()},
         "gathered": {each.name: _gathered(collection, vectors_of(each)) for each in board.candidates},
         "decided": [

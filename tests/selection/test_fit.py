@@ -426,6 +426,16 @@ def test_single_lines_are_grouped_by_a_map_behind_the_base_beside_their_latent_a
     np.testing.assert_allclose(selfsent.encode(selfsent.load(result.model), TEXTS), expected, atol=5e-3)
 
 
+def test_without_a_transformer_documents_are_grouped_by_a_map_behind_their_own_static_vectors(fit, tmp_path):
+    result = fit(tmp_path / "fit", [STATIC], purpose="grouping")
+    assert result.kept.startswith("static vectors of your text")
+    assert result.kept.endswith(", neighbour map")
+    (source,) = (row["name"] for row in result.rows if f"{row['name']}, neighbour map" == result.kept)
+    assert f"keep {result.kept} (" in result.sentences[0]
+    assert source != STATIC
+    assert len(SentenceTransformer(str(result.model), device="cpu").encode("a line"))  # stock modules alone
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

@@ -25,7 +25,7 @@ def make_candidates(work: Workspace, bases: Sequence[str]) -> None:
             "them, and static vectors are no candidates"
         )
     add_bases(work, bases or DEFAULT_BASES[: 2 if board.structured else 1])
-    if board.structured and (purpose != "grouping" or board.transformer):  # which is grouped as a pair, too
+    if board.structured:  # texts are grouped behind what is best for search, too
         _make_for_search(work)
     # Of lines a weak base alone is trained: what they call better of a strong one is often worse (decision 0018).
     elif not board.structured and purpose != "grouping" and board.strength() is None:

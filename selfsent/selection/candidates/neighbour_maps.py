@@ -1,7 +1,8 @@
 """Neighbour maps: the best encoder again, with texts of one topic closer together, for grouping.
 
-Of documents that is the pair, where there is one, of single lines the base beside latent axes of them: behind these
-texts of one topic lie closer together than behind the base (decision 0033).
+Of documents that is the pair, where there is one, or without a transformer the best static vectors, of single lines
+the base beside latent axes of them: behind these texts of one topic lie closer together than behind the base
+(decision 0033).
 """
 
 import json
@@ -30,9 +31,11 @@ _NO_MAP = AffineMap(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
 
 
 def add_neighbour_map(work: Workspace) -> None:
-    """Add the map of the pair or else of the best base, where the neighbours by the latter and by words agree."""
+    """Add the map of the encoder to group by, where neighbours by it (of a pair, by its base) and by words agree."""
     board = work.board
     source = board.best(attrgetter("is_pair")) or (None if board.structured else pair_of_lines(work))
+    if source is None and board.structured and board.transformer is None:
+        source = board.best(attrgetter("is_static"))
     source = source or board.reference
     name, base = f"{source.name}, neighbour map", source.base or source.name
     candidate = Candidate(name=name, how="", open=source.open, base=base, is_pair=source.is_pair)
@@ -51,7 +54,7 @@ def add_neighbour_map(work: Workspace) -> None:
     )
     if not dose:
         return
-    made = f"{source.how}; " if source.is_pair else ""
+    made = "" if source in board.bases else f"{source.how}; "
     candidate.how = f"{made}texts moved towards their neighbours, dose {dose:g}"
     candidate.seconds = work.budget.seconds(candidate.slug)
     candidate.open = lambda: map_encoder(source.open(), affine)
