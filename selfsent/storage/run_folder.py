@@ -215,6 +215,9 @@ class Run:
         """
         path = self.folder / "config.json"
         if not path.exists():
+            inside = (each.parent for depth in ("*", "*/*") for each in self.folder.glob(f"{depth}/config.json"))
+            if runs := sorted(filter(holds_run, inside)):  # of several seeds, or a sweep
+                raise ResumeError(f"{self.folder} holds no run but several: give one of them, such as {runs[0]}")
             what = "a selection, whose page is fit.html" if (self.folder / SELECTION).exists() else "no run"
             raise ResumeError(f"{self.folder} holds {what}: expected a config.json, as train writes")
         if not holds_run(self.folder):

@@ -109,6 +109,10 @@ def test_verdict_json_outweighs_the_verdict_of_the_scores(tmp_path):
         (lambda place: None, "holds no run: expected a config.json"),
         (lambda place: place.mkdir(), "holds no run: expected a config.json"),
         (
+            lambda place: [write_run(place / trial / "seed-0") for trial in ("trial-1", "trial-0")],
+            "holds no run but several: give one of them, such as .*trial-0/seed-0",
+        ),
+        (
             lambda place: (place.mkdir(), (place / "fit.json").write_text("{}")),
             "holds a selection, whose page is fit.html: expected a config.json",
         ),
