@@ -25,7 +25,7 @@ train --method simcse --set encoder.pooling=maen            | did you mean 'mean
 train --method simcse --set hardware.precision=fp8          | 'fp8'
 train --method simcse --base no/such/folder                 | 'no/such/folder'
 train nothing.txt --method simcse                           | nothing.txt
-train --method scd-grid                                     | run it with selfsent sweep scd-grid
+train --method scd-grid                                     | run it with selfsent sweep TEXT --method scd-grid
 train --method simcse --seeds 0                             | seeds = 0 does not fit
 train nothing.txt --method simcse --prepare-only            | nothing.txt
 train --method simce --prepare-only                         | did you mean 'simcse'
