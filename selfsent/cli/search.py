@@ -59,8 +59,8 @@ def search(
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
     if mode is not None and mode not in get_args(Mode):
         raise unknown("mode", mode, get_args(Mode))
-    mode = mode or ("hybrid" if words else None)
-    if option := "--words" * bool(words and mode != "hybrid") or "--feedback" * bool(feedback and mode == "bm25"):
+    elsewhere = words and mode not in (None, "hybrid")
+    if option := "--words" * bool(elsewhere) or "--feedback" * bool(feedback and mode == "bm25"):
         raise ConfigurationError(f"{option} changes nothing in --mode {mode}: leave one of them out")
     if indexed:
         opened = _open_index(text, display)

@@ -241,12 +241,12 @@ class Index(Printed, IndexReader):
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-        mode = mode or ("hybrid" if words else None)  # without a word for them a weight of words would change nothing
         if not self.is_current():
             vars(self).update(vars(Index.open(self.folder, self._encoder)))
+        mode = mode or self.mode_with(words)
         encoder = self.load_encoder()
         if measure_coverage(encoder, [query]).lost:
-            if (mode or self.mode) != "dense":  # the number of a spare part, say: its words may be in the documents
+            if mode != "dense":  # the number of a spare part, say: its words may be in the documents
                 hits = self.hits(self.rank([query], np.zeros((1, 0), np.float32), top, "bm25")[0], query, None)
                 if hits:
                     return hits

@@ -112,7 +112,7 @@ class IndexReader:
             vectors: of the queries, of length 1.
             mode, words, feedback: as in ``Index.search``.
         """
-        mode = mode or self.mode
+        mode = mode or self.mode_with(words)
         weight = self.facts["search"]["words"] if words is None else words
         feedback = self.facts["search"]["feedback"] if feedback is None else feedback
         matches = [np.zeros(0)] * len(queries)
@@ -188,6 +188,10 @@ class IndexReader:
     def mode(self) -> str:
         """How a search that names no mode is done."""
         return str(self.facts["mode"])
+
+    def mode_with(self, words: float | None) -> str:
+        """How one is done that names a weight of words, which would change nothing by meaning alone."""
+        return "hybrid" if words else self.mode
 
     def text(self, document: int) -> tuple[str, list[str], str]:
         """Return title, passages and id of a document."""

@@ -111,7 +111,7 @@ class OpenAIEmbeddings(Body):
     input: Input = Field(description="a text, or several; token ids are those of the model, as /tokenize gives them")
     model: str | None = Field(None, description="a name of /v1/models; without one the first model")
     dimensions: int | None = Field(None, ge=1, description="keep so many leading dimensions, at length 1")
-    encoding_format: Literal["float", "base64"] | None = None
+    encoding_format: Literal["float", "base64"] | None = Field(None, description="float by default")
     user: str | None = None
     truncate: bool | None = Field(None, description="beyond OpenAI: cut texts that are too long, or answer 400")
     prompt_name: str | None = Field(None, description="beyond OpenAI: a prompt of the model's folder")
@@ -127,7 +127,7 @@ class EmbedRequest(_Options):
     """POST /embed."""
 
     inputs: Input
-    normalize: bool | None = None
+    normalize: bool | None = Field(None, description="true by default: vectors of length 1")
     dimensions: int | None = Field(None, ge=1)
     model: str | None = None
 

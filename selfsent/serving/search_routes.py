@@ -45,7 +45,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         if model.digest != index.facts["fingerprint"]["digest"]:
             raise Refusal("Backend", f"{model.name} changed since {served.name} was made: make the index again")
         no_word = Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
-        mode = body.mode or ("hybrid" if body.words else index.mode)
+        mode = body.mode or index.mode_with(body.words)
         is_unknown = await embedder.beside(len(body.query), model.encoder.knows_nothing, body.query)
         if is_unknown and mode == "dense":
             raise no_word

@@ -60,10 +60,15 @@ def test_what_is_no_encoder_is_refused(tmp_path, bert):
         )
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("no model")
+    save_encoder(load_encoder(bert), tmp_path / "exported")
+    for name in ("model.safetensors", ".checksums"):
+        (tmp_path / "exported" / name).unlink()
+    (tmp_path / "exported" / "onnx").mkdir()
     for name, message in {
         tmp_path / "vit": "is no encoder: its model type is 'vit'",
         tmp_path / "empty": "holds no encoder",
         tmp_path / "file": "is a file",
+        tmp_path / "exported": "holds ONNX alone, .* give the folder that it was exported from",
         tmp_path / "a" / "b" / "nowhere": "cannot be found .no such folder",
     }.items():
         with pytest.raises(UserError, match=message):

@@ -60,7 +60,7 @@ def openai(client, text, **body):
     return [row["embedding"] for row in client.post("/v1/embeddings", json={"input": text, **body}).json()["data"]]
 
 
-@pytest.mark.parametrize("encoding", ["float", "base64"])
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
 def test_openai_embeddings_are_those_of_sentence_transformers_at_length_1(client, models, close, encoding):
     answer = client.post("/v1/embeddings", json={"input": TEXTS, "model": "tiny", "encoding_format": encoding}).json()
     vectors = [row["embedding"] for row in answer["data"]]
@@ -98,6 +98,7 @@ def test_embed_returns_vectors_at_length_1_or_as_they_are_with_a_prompt_or_cut(c
     close(embed(inputs=TEXTS, prompt_name="query"), TEXTS, prompt_name="query")
     plain = models.find("tiny").encoder.module.encode(TEXTS[:1])
     np.testing.assert_allclose(embed(inputs=TEXTS[0], normalize=False), plain, atol=2e-5)
+    np.testing.assert_allclose(np.linalg.norm(embed(inputs=TEXTS[0], normalize=None)), 1.0, atol=2e-6)
     for direction, kept in (("Right", "rain"), ("Left", "moon")):
         close(embed(inputs=LONG, truncate=True, truncation_direction=direction), [" ".join([kept] * 62)])
 
