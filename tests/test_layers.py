@@ -1,6 +1,7 @@
 """Imports only go down, the core imports no wing, and every module says what it is for."""
 
 import ast
+import re
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -78,6 +79,15 @@ def test_the_trainer_knows_no_method_and_no_method_imports_another():
 def test_every_module_says_what_it_is_for():
     silent = [str(path) for path in modules() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []
+
+
+def test_a_package_that_lists_its_files_lists_them_all():
+    for package in PACKAGE.rglob("__init__.py"):
+        named = re.findall(
+            r"^(\w+\.py) ", ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or "", re.M
+        )
+        files = {path.name for path in package.parent.glob("*.py")} - {package.name}
+        assert not named or {*named} == files, package
 
 
 def test_no_two_public_things_share_a_name():

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from selfsent.bulk.outputs import ranges_beside, read_ranges, require_output
 from selfsent.bulk.store import EncodePart, Store
 from selfsent.corpus import formats
+from selfsent.corpus.in_memory import source_names, strings_of
 from selfsent.corpus.remote import is_url
-from selfsent.corpus.sources import Columns, Source, at_home, resolve_sources, source_names, strings_of
+from selfsent.corpus.sources import Columns, Source, at_home, read_sources, resolve_sources
 from selfsent.encoder.base import Encoder, TextEncoder
 from selfsent.encoder.coverage import checked_texts
 from selfsent.encoder.open import as_encoder
@@ -222,7 +223,7 @@ def _other_sources(
 def texts_in(sources: Sequence[Source], column: str | None, progress: Progress) -> Iterator[str]:
     """Yield every text of the sources in their order, empty ones too."""
     columns = Columns(text=column, title=column, summary=column, positive=None, asked=column is not None)  # no others
-    return (document.text for source in sources for document in source.documents(columns, progress))
+    return (document.text for _, document in read_sources(sources, columns, progress))
 
 
 def _plan(job: BlockJob, sources: Sequence[Source] | None, column: str | None) -> dict[str, Any]:

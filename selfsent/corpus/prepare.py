@@ -19,7 +19,7 @@ from selfsent.corpus.columns import Ragged, Table
 from selfsent.corpus.dataset import HELD_OUT_DOCUMENTS, Corpus, write_facts
 from selfsent.corpus.held_out import Kind
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import Document, Source, resolve_sources
+from selfsent.corpus.sources import Document, Source, read_sources, resolve_sources
 from selfsent.corpus.statistics import CorpusStatistics
 from selfsent.corpus.tokenize import CorpusEngine, TextRules, TokenizedTexts, WordPieces, split_document
 from selfsent.errors import ConfigurationError, CorpusError
@@ -162,15 +162,13 @@ def _documents(
     sources: Sequence[Source], config: CorpusConfig, unit: Unit, progress: Progress
 ) -> Iterator[tuple[Document, TextRules]]:
     total = sum(source.size for source in sources) or None
-    offset = count = 0
-    for source in sources:
-        rules = TextRules(config, _splits(source, config, unit), whole=unit == "documents")
-        documents = source.documents(config.columns, progress, offset=offset, total=total)
-        for count, document in enumerate(documents, count + 1):  # noqa: B020
-            if not total and not count % 256:
-                progress.report("read", count, None)
-            yield document, rules
-        offset += source.size
+    count, at = 0, None
+    for count, (source, document) in enumerate(read_sources(sources, config.columns, progress, total), 1):
+        if source is not at:  # rows of two sources are no neighbours: each has rules of its own
+            at, rules = source, TextRules(config, _splits(source, config, unit), whole=unit == "documents")
+        if not total and not count % 256:
+            progress.report("read", count, None)
+        yield document, rules
     progress.report("read", total or count, total)
 
 

@@ -8,10 +8,8 @@ import csv
 import errno
 import json
 import os
-import shutil
-import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,9 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
-
-import xxhash
+from typing import NamedTuple
 
 from selfsent.corpus import documents, formats
 from selfsent.corpus.formats import COMPRESSIONS as COMPRESSIONS
@@ -35,6 +31,8 @@ from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
 
 DEMO = "pydocs"
+
+_ALSO_READ, _ALSO_NAMED = 1000, 20  # sources behind one that is refused
 
 
 class Document(NamedTuple):
@@ -117,6 +115,37 @@ class Source:
             file.encoding = columns.encoding
             found = text_column(documents.READERS[self.kind](file, usual), self.name, progress)
         return replace(columns, text=found)
+
+
+def read_sources(
+    sources: Sequence[Source], columns: Columns, progress: Progress = SILENT, total: int | None = None
+) -> Iterator[tuple[Source, Document]]:
+    """Yield every document beside its source.
+
+    Args:
+        total: bytes of the sources; None: the stage ``read`` is not counted.
+
+    Raises:
+        CorpusError: a source cannot be read; the sentence names those behind it that cannot be read either.
+    """
+    offset = 0
+    for place, source in enumerate(sources, 1):
+        try:
+            for document in source.documents(columns, progress, offset=offset, total=total):
+                yield source, document
+        except CorpusError as error:
+            behind = (other.name for other in sources[place:][:_ALSO_READ] if _is_refused(other, columns))
+            others = ", ".join(islice(behind, _ALSO_NAMED))
+            raise CorpusError(f"{error}{others and f'; refused, too: {others}'}") from error
+        offset += source.size if total else 0
+
+
+def _is_refused(source: Source, columns: Columns) -> bool:
+    try:
+        deque(source.documents(columns), maxlen=0)
+    except CorpusError:
+        return True
+    return False
 
 
 def resolve_sources(names: Sequence[str], progress: Progress = SILENT) -> list[Source]:
@@ -248,95 +277,6 @@ def file_identity(path: Path) -> list[object]:
     except OSError as error:
         raise formats.unreadable(path, error) from error
     return [path.name, int(size), digest]
-
-
-def source_names(corpus: Sequence[str | Path] | str | Path) -> list[str]:
-    """Return the names of the sources of a corpus, which may be a single one."""
-    return [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus)]
-
-
-def corpus_sources(
-    texts: Iterable[object] | None, corpus: Sequence[str | Path] | str | Path | None, column: str | None = None
-) -> Sequence[str | Path] | None:
-    """Return the sources of a corpus; texts in memory are written to the cache first.
-
-    Raises:
-        CorpusError: both are given, or texts is one string.
-    """
-    if texts is None:
-        named = [corpus] if isinstance(corpus, str | Path) else corpus if corpus is None else list(corpus)
-        if named is not None and not named:
-            raise CorpusError("corpus is empty: give at least one file, folder or name of a data set")
-        return named
-    if corpus is not None:
-        raise CorpusError("texts and corpus are both given: give the texts themselves, or where they are")
-    if isinstance(texts, str | Path):
-        raise CorpusError(f"texts = {str(texts)!r} is one string: give several texts, or a file or folder as corpus=")
-    return [spool_texts(texts, column=column)]
-
-
-def strings_of(texts: Iterable[object], column: str | None = None) -> Iterator[str]:
-    """Return texts from memory one by one, each of which must be a string.
-
-    Args:
-        texts: strings; or, with the name of a column, a table of pandas, polars, Arrow or ``datasets``, or mappings.
-
-    Raises:
-        CorpusError: a table or a mapping in place of texts; when it comes, an item that is no string.
-    """
-    table: Any = texts
-    kind = type(texts).__name__
-    if isinstance(texts, str | Mapping):
-        raise CorpusError(f"texts is a {kind}: give a list, an iterator or one column of strings")
-    names = getattr(texts, "column_names", None) or getattr(texts, "columns", None)  # Arrow's columns are no names
-    if names is not None and column not in (known := list(names)):
-        first = next((name for name in known if isinstance(name, str)), "text")
-        raise CorpusError(
-            f"texts is a {kind} with the columns {', '.join(map(str, known[:20]))}: add column= with the one of "
-            f"the text, or give that alone, as in texts=table[{first!r}]"
-        )
-    if names is not None:
-        if hasattr(table, "collect"):
-            raise CorpusError(f"texts is a {kind}, which is not computed yet: give what its collect() returns")
-        texts = table[column]
-
-    def each() -> Iterator[str]:
-        for position, item in enumerate(texts):
-            text: Any = item.get(column) if isinstance(item, Mapping) and column is not None else item
-            text = text.as_py() if hasattr(text, "as_py") else text  # of Arrow
-            if not isinstance(text, str):
-                raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
-            yield text
-
-    return each()
-
-
-def spool_texts(texts: Iterable[object], cache: Path | None = None, column: str | None = None) -> Path:
-    """Write texts from memory to a JSONL file in the cache, named by its content, and return its path.
-
-    Args:
-        texts: strings in a list, an iterator, or a column of pandas, polars or ``datasets``; read once, one at a time.
-
-    Raises:
-        CorpusError: an item is not a string.
-    """
-    strings = strings_of(texts, column)
-    root = atomic.cache_folder("texts", "", cache)
-    root.mkdir(parents=True, exist_ok=True)
-    digest = xxhash.xxh3_128()
-    with tempfile.TemporaryFile(dir=root) as spooled:
-        for position, text in enumerate(strings):
-            line = json.dumps({column or "text": text}).encode() + b"\n"
-            if len(line) > formats.LONGEST:
-                raise formats.too_long(f"item {position} of the texts")
-            digest.update(line)
-            spooled.write(line)
-        folder = root / digest.hexdigest()
-        if not atomic.cached(folder):
-            spooled.seek(0)
-            with atomic.build_folder(folder) as scratch, (scratch / "texts.jsonl").open("wb") as file:
-                shutil.copyfileobj(spooled, file)
-    return folder / "texts.jsonl"
 
 
 def read_lines(path: Path) -> Iterator[str]:

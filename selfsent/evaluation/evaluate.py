@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import corpus_texts, prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import as_encoder, open_encoder

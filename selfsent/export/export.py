@@ -20,9 +20,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from selfsent.config import build_config
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import draw_documents
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import Document, source_names
+from selfsent.corpus.sources import Document
 from selfsent.encoder.encode import encode
 from selfsent.encoder.folder import read_table
 from selfsent.encoder.inspect import tokenizer_of

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from selfsent.bulk.encode import find_sources, texts_in
-from selfsent.corpus.sources import strings_of
+from selfsent.corpus.in_memory import strings_of
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage, say_what_is_cut
 from selfsent.encoder.open import open_encoder

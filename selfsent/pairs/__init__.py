@@ -1,6 +1,7 @@
 """Pairs of texts that say the same or belong together: found in raw text, generated, or as they are given.
 
 mine.py              pairs and hard negatives that raw text holds already, found by an encoder
+near_pairs.py        near-paraphrases and hard negatives among vectors
 structure.py         pairs that the structure of documents gives: neighbours, title and text, halves
 translate.py         two MarianMT models, there and back
 rewrite.py           any server that speaks OpenAI's chat protocol

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from selfsent.config import apply_settings, build_config
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import corpus_texts, read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import resolve_sources, source_names
+from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import open_encoder

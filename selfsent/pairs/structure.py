@@ -10,9 +10,10 @@ from pathlib import Path
 import xxhash
 
 from selfsent.config import build_config
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import resolve_sources, source_names
+from selfsent.corpus.sources import resolve_sources
 from selfsent.errors import CorpusError, unknown
 from selfsent.pairs.cache import identity_digest
 from selfsent.pairs.write import PairsSummary, check_pairs_file, provenance, write_rows

@@ -18,9 +18,10 @@ from transformers import PreTrainedTokenizerFast
 
 from selfsent.config import FINITE, MANY, SEEDS, HardwareConfig, TrainConfig, apply_settings, build_config, setting
 from selfsent.corpus.dataset import Corpus
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig, with_column
-from selfsent.corpus.sources import DEMO, source_names
+from selfsent.corpus.sources import DEMO
 from selfsent.encoder.dropout import set_dropout
 from selfsent.encoder.folder import CLOSED
 from selfsent.encoder.inspect import tokenizer_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from selfsent.corpus.sources import Document, resolve_sources, source_names
+from selfsent.corpus.in_memory import source_names
+from selfsent.corpus.sources import Document, resolve_sources
 from selfsent.encoder.base import Encoder, TextEncoder, require_finite
 from selfsent.encoder.coverage import BEGINNING, measure_coverage, require_known_query
 from selfsent.encoder.open import as_encoder, open_encoder

@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from selfsent.corpus.sources import Columns, Document, Source
+from selfsent.corpus.sources import Columns, Document, Source, read_sources
 from selfsent.progress import SILENT, Progress
 from selfsent.text import clean
 
@@ -115,18 +115,17 @@ def search_texts(
         text=column, title="title", summary="summary", positive=None, id=id_column, asked=column is not None
     )
     count, cut, empty, named, where = 0, 0, 0, 0, ""
-    for source in sources:
-        for document in source.documents(columns, progress):
-            text = search_text(document, passages)
-            if text is None:
-                where = where or document.id or source.name
-                empty += 1
-            else:
-                count += 1
-                cut += passages is not None and _is_cut(document, text)
-                named += bool(text.id)
-                yield text
-            progress.report("reading", count)
+    for source, document in read_sources(sources, columns, progress):
+        text = search_text(document, passages)
+        if text is None:
+            where = where or document.id or source.name
+            empty += 1
+        else:
+            count += 1
+            cut += passages is not None and _is_cut(document, text)
+            named += bool(text.id)
+            yield text
+        progress.report("reading", count)
     if cut:
         progress.say(
             f"{cut:,} of {count:,} documents have more than {passages} passages of at most {_WORDS} words: the "

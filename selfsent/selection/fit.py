@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 from selfsent.config import apply_settings, build_config
 from selfsent.corpus.held_out import SPLITS
+from selfsent.corpus.in_memory import corpus_sources
 from selfsent.corpus.settings import CorpusConfig, with_column
-from selfsent.corpus.sources import DEMO, corpus_sources, resolve_sources
+from selfsent.corpus.sources import DEMO, resolve_sources
 from selfsent.encoder.base import Role
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfsent.config import Recipe, build_config, recipe_table, sweep_lists
+from selfsent.corpus.in_memory import corpus_sources
 from selfsent.corpus.settings import CorpusConfig, with_column
-from selfsent.corpus.sources import corpus_sources, resolve_sources
+from selfsent.corpus.sources import resolve_sources
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import encoder_digest
 from selfsent.errors import ConfigurationError, ResumeError, StorageError, UserError, machine_failure

@@ -9,8 +9,8 @@ from sentence_transformers import SentenceTransformer
 from selfsent.config import Recipe, build_config
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.held_out import HeldOut, HeldOutPairs
+from selfsent.corpus.in_memory import spool_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import spool_texts
 from selfsent.errors import ResumeError, UserError
 from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.label_free.held_out_retrieval import score_bm25_retrieval

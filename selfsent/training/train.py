@@ -15,8 +15,8 @@ from selfsent.config import (
     resolve_recipe,
     sweep_lists,
 )
+from selfsent.corpus.in_memory import corpus_sources
 from selfsent.corpus.settings import with_column
-from selfsent.corpus.sources import corpus_sources
 from selfsent.errors import ConfigurationError
 from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out

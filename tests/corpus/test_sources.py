@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from selfsent.corpus import formats, limits
-from selfsent.corpus.sources import Columns, file_identity, read_rows, resolve_sources, spool_texts, strings_of
+from selfsent.corpus.in_memory import spool_texts, strings_of
+from selfsent.corpus.sources import Columns, file_identity, read_rows, read_sources, resolve_sources
 from selfsent.errors import ConfigurationError, CorpusError
 from selfsent.progress import Progress
 from selfsent.runtime.imports import without_package
@@ -234,6 +235,23 @@ def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, name.encode())
     assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
+
+
+def test_a_file_that_is_refused_is_named_with_those_behind_it_that_are_too(tmp_path):
+    broken = {"b.csv": 'text\n"no end', "c.pdf": "no pdf", "d.html": "<p>a page", "e.jsonl": "{", "f.docx": "no zip"}
+    for name, data in {"a.txt": "a line", **broken}.items():
+        write(tmp_path / name, data.encode())
+    texts, documents = [], read_sources(resolve_sources([str(tmp_path)]), COLUMNS)
+    with pytest.raises(CorpusError) as refused:
+        texts += [document.text for _, document in documents]
+    first, _, others = str(refused.value).partition("; refused, too: ")
+    assert f"{tmp_path / 'b.csv'}, the row that begins in line 2, is not valid CSV" in first
+    assert others.split(", ") == [str(tmp_path / name) for name in ("c.pdf", "e.jsonl", "f.docx")]
+    for name in ("b.csv", "c.pdf", "e.jsonl"):
+        (tmp_path / name).unlink()
+    with pytest.raises(CorpusError, match=r"f\.docx .+") as refused:
+        [*read_sources(resolve_sources([str(tmp_path)]), COLUMNS)]
+    assert "refused, too" not in str(refused.value)
 
 
 @pytest.mark.parametrize("target", ["outside/secret.txt", "outside", "nowhere.txt", ".", "corpus/link.txt"])

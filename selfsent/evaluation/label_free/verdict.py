@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import source_names
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.folder import ModelFolder
