@@ -3,7 +3,7 @@
 sources.py         the names of files, folders, hub datasets and the demo corpus -> their documents
 in_memory.py       texts in memory, as a file that is such a source
 formats.py         lines and rows of one file, whatever its format and compression
-documents.py       the text of pages, Markdown, PDF, Word, Excel, mail and SQLite
+documents.py       the text of pages, Markdown, PDF, Word, PowerPoint, Excel, mail and SQLite
 unpacking.py       compressed files and other encodings as UTF-8
 json_values.py     JSON without repeated keys
 text_column.py     the column of a table that is its text

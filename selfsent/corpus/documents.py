@@ -1,4 +1,4 @@
-"""Documents that are no lines of text: workbooks, databases, mailboxes, web pages, Markdown, Word and PDF.
+"""Documents that are no lines of text: workbooks, databases, mail, web pages, Markdown, Word, PowerPoint and PDF.
 
 The readers give (place, row) as those of ``formats`` do, and whatever is wrong with a file is one ``CorpusError``.
 """
@@ -32,6 +32,8 @@ _INLINE = re.compile(
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]+)|<\?xml[^>]{0,200}encoding=[\"']([\w-]+)", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?^---\r?$", re.DOTALL | re.MULTILINE)
+_SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
+_UNREAD = ("Fallback", "fld")  # what is there once more for older programs; the number of a slide, or its date
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -146,7 +148,7 @@ def _messages(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         blank = not piece.strip()
         if begins:
             if number:
-                yield _message(file, number, bytes(held), columns)
+                yield _message(f"{file.path}, message {number}", file, bytes(held), columns)
             held.clear()
             number += 1
         elif number:
@@ -156,12 +158,20 @@ def _messages(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         if len(held) > _WHOLE:
             raise CorpusError(f"{file.path}, message {number}, is longer than {_WHOLE >> 20} MiB: take it out")
     if number:
-        yield _message(file, number, bytes(held), columns)
+        yield _message(f"{file.path}, message {number}", file, bytes(held), columns)
 
 
-def _message(file: OpenFile, number: int, raw: bytes, columns: Columns | None) -> Located:
-    where = f"{file.path}, message {number}"
-    with _reading(file, f"mailbox that can be read at message {number}"):
+def _mail(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
+    held, file.is_mail = bytearray(), True
+    for piece in file.parts():
+        held += piece
+        if len(held) > _WHOLE:
+            raise CorpusError(f"{file.path} is longer than {_WHOLE >> 20} MiB: take out what is attached")
+    yield _message(str(file.path), file, bytes(held), columns)
+
+
+def _message(where: str, file: OpenFile, raw: bytes, columns: Columns | None) -> Located:
+    with _reading(file, f"mail that can be read{where.removeprefix(str(file.path))}"):
         mail: Any = message_from_bytes(_QUOTED_FROM.sub(rb"\1", raw), policy=policy.default)
         part, text = mail.get_body(("plain", "html")), ""
         if part is not None:
@@ -271,14 +281,16 @@ def _pdf_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         yield file.path, _row(file.path, text.strip(), str(title or ""), columns)
 
 
-class _Word:
-    """The text of a Word document, a line a paragraph, and its first title or heading of the first level."""
+class _Office:
+    """The text of a Word or PowerPoint document, a line a paragraph, and its first title or first-level heading."""
 
     def __init__(self, file: OpenFile, archive: zipfile.ZipFile) -> None:
         self.title, self._file, self._pieces = "", file, [""]
         self._tops: set[str] = set()  # ids of styles, which are in the language of the program; their names are not
         self._style, self._heading, self._text, self._begun, self._unseen, self._length = "", False, False, 0, 0, 0
-        for name in [*{"word/styles.xml"} & {*archive.namelist()}, "word/document.xml"]:
+        slides = sorted((int(found[1]), found[0]) for found in map(_SLIDE.fullmatch, archive.namelist()) if found)
+        written = [*{"word/styles.xml"} & {*archive.namelist()}, "word/document.xml"]
+        for name in [name for _, name in slides] or written:
             member = archive.getinfo(name)
             limits.require_bounded(f"{name} of {file.path}", member.file_size, member.compress_size)
             parser = expat.ParserCreate(namespace_separator=" ")
@@ -300,7 +312,9 @@ class _Word:
             self._tops.add(self._style)
         elif tag == "pStyle":
             self._heading = of.get("val") in self._tops
-        elif tag == "Fallback":  # the same once more, for programs that cannot show the other
+        elif tag == "ph":
+            self._heading = of.get("type") in ("title", "ctrTitle")
+        elif tag in _UNREAD:
             self._unseen += 1
         elif tag in ("p", "tab", "br", "cr"):
             self._space("\n" if tag == "p" else " ")
@@ -311,7 +325,7 @@ class _Word:
         tag, self._text = name.rpartition(" ")[2], False
         if tag == "style":
             self._style = ""  # what has a name behind it is no style
-        elif tag == "Fallback":
+        elif tag in _UNREAD:
             self._unseen -= 1
         elif tag == "p":
             if self._heading:
@@ -335,13 +349,13 @@ class _Word:
 
 
 def _refuse_doctype(*_: object) -> None:
-    raise ValueError("it declares entities, which no Word document does")
+    raise ValueError("it declares entities, which no Office document does")
 
 
-def _word_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
-    with _reading(file, "Word document (.docx) without a password") as stack:
-        word = _Word(file, zipfile.ZipFile(formats.seekable(file, stack)))
-        yield file.path, _row(file.path, word.text(), word.title, columns)
+def _office_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
+    with _reading(file, "Word or PowerPoint document (.docx, .pptx) without a password") as stack:
+        office = _Office(file, zipfile.ZipFile(formats.seekable(file, stack)))
+        yield file.path, _row(file.path, office.text(), office.title, columns)
 
 
 def _row(where: object, text: str, title: str, columns: Columns | None) -> dict[Any, str]:
@@ -357,9 +371,11 @@ READERS: dict[str, Callable[..., Iterator[Located]]] = {
     ".xlsx": _workbook_rows,
     **dict.fromkeys(formats.DATABASES, _database_rows),
     ".mbox": _messages,
+    ".eml": _mail,
     ".html": _page_rows,
     ".htm": _page_rows,
     ".md": _markdown_rows,
-    ".docx": _word_rows,
+    ".docx": _office_rows,
+    ".pptx": _office_rows,
     ".pdf": _pdf_rows,
 }

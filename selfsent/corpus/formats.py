@@ -25,7 +25,7 @@ from selfsent.errors import CorpusError, UserError, first_line
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx", *DATABASES)
-FORMATS = (".txt", *TABLES, ".html", ".htm", ".md", ".mbox", ".docx", ".pdf")
+FORMATS = (".txt", *TABLES, ".html", ".htm", ".md", ".mbox", ".eml", ".docx", ".pptx", ".pdf")
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 KNOWN = f"{', '.join(FORMATS)}, each also with {', '.join(COMPRESSIONS)}"
 LONGEST = 1 << 21  # bytes of one line, cell or row; tokenising takes some 160 times as many

@@ -242,11 +242,40 @@ def test_a_word_document_is_its_paragraphs_under_its_first_heading(tmp_path):
     assert read(path) == [("The title", text)]
 
 
+def test_a_presentation_is_its_slides_in_their_order_under_its_title(tmp_path):
+    shape = '<p:sp><p:nvPr><p:ph type="%s"/></p:nvPr><a:p><a:r><a:t>%s</a:t></a:r>%s</a:p></p:sp>'
+    number = '<a:fld type="slidenum"><a:t>7</a:t></a:fld>'
+    slides = {
+        "slide10.xml": shape % ("title", "Last", number),
+        "slide2.xml": shape % ("body", "a list", "<a:br/><a:r><a:t>of words</a:t></a:r>")
+        + shape % ("title", "Top", ""),
+        "slide1.xml": shape % ("subTitle", "Before", ""),
+        "slide1.xml.rels": shape % ("title", "no slide", ""),
+    }
+    with zipfile.ZipFile(tmp_path / "a.pptx", "w") as archive:
+        for name, shapes in slides.items():
+            archive.writestr(f"ppt/slides/{name}", f'<p:sld xmlns:p="p" xmlns:a="a">{shapes}</p:sld>')
+    assert read(tmp_path / "a.pptx") == [("Top", "Before\na list of words\nTop\nLast")]
+
+
+def test_a_file_of_mail_is_one_message(tmp_path, monkeypatch):
+    mail = EmailMessage()
+    mail["subject"] = "Printer on fire"
+    mail.set_content("It burns.\n\nFrom the top.\n")
+    mail.add_attachment(b"x" * 100, maintype="image", subtype="png")
+    path = tmp_path / "a.eml"
+    path.write_bytes(mail.as_bytes())
+    assert read(path) == [("Printer on fire", "It burns.\n\nFrom the top.")]
+    monkeypatch.setattr(documents, "_WHOLE", 200)
+    with pytest.raises(CorpusError, match=r"a\.eml is longer than"):
+        read(path)
+
+
 def test_a_word_document_that_is_made_to_fill_the_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "AT_ONCE", 100_000)
     monkeypatch.setattr(formats, "LONGEST", 1000)
     path, run = tmp_path / "a.docx", "<w:r><w:t>%s</w:t></w:r>"
-    with pytest.raises(CorpusError, match=r"a\.docx is no Word document .*declares entities"):
+    with pytest.raises(CorpusError, match=r"a\.docx is no Word or PowerPoint document .*declares entities"):
         read(word(path, run % "&i;", head=ENTITIES.decode()))
     with pytest.raises(CorpusError, match=r"word/document.xml of .*a\.docx unpacks to more"):
         read(word(path, "<w:br/>" * 50_000))
@@ -263,12 +292,12 @@ def test_a_folder_of_all_of_them_is_read_in_order_of_names(tmp_path):
     pdf(tmp_path / "d.pdf", "Page.")
     (tmp_path / "e.txt").write_text("line\n")
     word(tmp_path / "f.docx", "<w:r><w:t>paragraph</w:t></w:r>")
-    for unknown in ("g.odt", "h.odt", "i.pptx", ".j.odt"):
+    for unknown in ("g.odt", "h.odt", "i.rtf", ".j.odt"):
         (tmp_path / unknown).write_text("unknown")
     assert read(tmp_path) == [*ROWS, *ROWS, ("", "words"), ("The title", "Page."), ("", "line"), ("", "paragraph")]
     said = Told()
     resolve_sources([str(tmp_path)], said)
-    assert said.said == [f"{tmp_path}: files of no known format are left out (2 .odt, 1 .pptx)"]
+    assert said.said == [f"{tmp_path}: files of no known format are left out (2 .odt, 1 .rtf)"]
 
 
 @pytest.mark.parametrize("suffix", [".xlsx", ".db", ".mbox", ".html", ".md"])
