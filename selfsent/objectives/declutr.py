@@ -181,10 +181,11 @@ class DeCLUTR(Objective):
         # Half of the documents are then long enough, or a tenth, or two.
         counts = [max(2, int(fraction * len(words))) for fraction in (0.5, 0.1, 0)] if len(words) > 1 else []
         spans = [int(np.sort(words)[-count]) // parts for count in counts]
-        span = next((length for length in spans if length >= least), 0)
-        ways = [f"set objective.max_length={span}"] if span else []
+        span, besides = next((length for length in spans if length >= least), 0), ""
         if not span and spans and spans[0] >= 6:
-            ways = [f"set objective.max_length={spans[0]} with objective.min_length={spans[0] // 2}"]
+            span, besides = spans[0], f" with objective.min_length={spans[0] // 2}"
+        enough = int((words >= parts * span).sum())
+        ways = [f"set objective.max_length={span}{besides} for {enough:,} of them"] if span else []
         ways += ["fewer objective.num_anchors"] if config.num_anchors > 1 else []
         ways += ["objective.short_doc=shrink"] if config.short_doc != "shrink" else []
         return ", or ".join(ways) or "give longer documents"

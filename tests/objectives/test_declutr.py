@@ -160,7 +160,7 @@ def test_short_documents_can_be_refused_or_shrunk_to(encoder):
 
 
 def test_a_corpus_of_short_documents_is_refused_with_what_to_set(encoder):
-    mend = "set objective.max_length=7 with objective.min_length=3, or fewer"
+    mend = "set objective.max_length=7 with objective.min_length=3 for 2 of them, or fewer"
     with pytest.raises(UserError, match=f"none of 3 documents has .* the longest has 48: {mend}"):
         make(encoder).choose(np.array([50, 20, 30], np.int32))
     assert make(encoder, max_length=7, min_length=3).choose(np.array([50, 20, 30], np.int32)).sum() == 2
