@@ -72,11 +72,11 @@ def test_a_folder_and_its_files_are_read_as_local_ones(folder, store):
 
 def test_what_is_hidden_is_no_text(folder, store):
     store.put(str(folder), "/bucket/text", recursive=True)
-    for name in ("_manifest.json", ".hidden.txt", "_encoding/plan.json", "slides.pptx"):
+    for name in ("_manifest.json", ".hidden.txt", "_encoding/plan.json", "slides.odp"):
         store.pipe_file(f"/bucket/text/{name}", b"{}")
     said = Told()
     assert len(resolve_sources(["memory://bucket/text"], said)) == 3
-    assert said.said == ["memory://bucket/text: files of no known format are left out (1 .pptx)"]
+    assert said.said == ["memory://bucket/text: files of no known format are left out (1 .odp)"]
 
 
 def test_a_corpus_is_prepared_from_a_url_row_for_row(folder, store, bert, tmp_path):
