@@ -3,6 +3,7 @@
 The readers give (place, row) as those of ``formats`` do, and whatever is wrong with a file is one ``CorpusError``.
 """
 
+import codecs
 import logging
 import re
 import sqlite3
@@ -167,7 +168,7 @@ def _mail(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         held += piece
         if len(held) > _WHOLE:
             raise CorpusError(f"{file.path} is longer than {_WHOLE >> 20} MiB: take out what is attached")
-    yield _message(str(file.path), file, bytes(held), columns)
+    yield _message(str(file.path), file, bytes(held.removeprefix(codecs.BOM_UTF8)), columns)
 
 
 def _message(where: str, file: OpenFile, raw: bytes, columns: Columns | None) -> Located:

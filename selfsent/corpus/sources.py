@@ -32,7 +32,7 @@ from selfsent.storage import atomic
 
 DEMO = "pydocs"
 
-_ALSO_READ, _ALSO_NAMED = 1000, 20  # sources behind one that is refused
+_ALSO_READ, _ALSO_NAMED = 1 << 26, 20  # bytes behind a file that is refused, and files
 
 
 class Document(NamedTuple):
@@ -126,7 +126,7 @@ def read_sources(
         total: bytes of the sources; None: the stage ``read`` is not counted.
 
     Raises:
-        CorpusError: a source cannot be read; the sentence names those behind it that cannot be read either.
+        CorpusError: a source cannot be read; the sentence names files behind it that cannot be read either.
     """
     offset = 0
     for place, source in enumerate(sources, 1):
@@ -134,18 +134,22 @@ def read_sources(
             for document in source.documents(columns, progress, offset=offset, total=total):
                 yield source, document
         except CorpusError as error:
-            behind = (other.name for other in sources[place:][:_ALSO_READ] if _is_refused(other, columns))
-            others = ", ".join(islice(behind, _ALSO_NAMED))
+            others = ", ".join(islice(_refused(sources[place:], columns), _ALSO_NAMED))
             raise CorpusError(f"{error}{others and f'; refused, too: {others}'}") from error
         offset += source.size if total else 0
 
 
-def _is_refused(source: Source, columns: Columns) -> bool:
-    try:
-        deque(source.documents(columns), maxlen=0)
-    except CorpusError:
-        return True
-    return False
+def _refused(sources: Sequence[Source], columns: Columns) -> Iterator[str]:
+    """Name those of the next files on this machine, not so large that the sentence would be long in coming."""
+    read = 0
+    for source in sources:
+        try:
+            read += source.size
+            if source.path is None or read > _ALSO_READ:
+                return
+            deque(source.documents(columns), maxlen=0)
+        except (CorpusError, OSError):
+            yield source.name
 
 
 def resolve_sources(names: Sequence[str], progress: Progress = SILENT) -> list[Source]:

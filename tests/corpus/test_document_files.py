@@ -264,7 +264,7 @@ def test_a_file_of_mail_is_one_message(tmp_path, monkeypatch):
     mail.set_content("It burns.\n\nFrom the top.\n")
     mail.add_attachment(b"x" * 100, maintype="image", subtype="png")
     path = tmp_path / "a.eml"
-    path.write_bytes(mail.as_bytes())
+    path.write_bytes(b"\xef\xbb\xbf" + mail.as_bytes())
     assert read(path) == [("Printer on fire", "It burns.\n\nFrom the top.")]
     monkeypatch.setattr(documents, "_WHOLE", 200)
     with pytest.raises(CorpusError, match=r"a\.eml is longer than"):

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from selfsent.corpus import formats, limits
+from selfsent.corpus import formats, limits, sources
 from selfsent.corpus.in_memory import spool_texts, strings_of
 from selfsent.corpus.sources import Columns, file_identity, read_rows, read_sources, resolve_sources
 from selfsent.errors import ConfigurationError, CorpusError
@@ -237,7 +237,7 @@ def test_a_folder_is_read_in_order_of_names_without_hidden_and_foreign_files(tmp
     assert [d.text for d in read(tmp_path)] == ["a.txt", "b.txt", "deep/c.txt"]
 
 
-def test_a_file_that_is_refused_is_named_with_those_behind_it_that_are_too(tmp_path):
+def test_a_file_that_is_refused_is_named_with_those_behind_it_that_are_too(tmp_path, monkeypatch):
     broken = {"b.csv": 'text\n"no end', "c.pdf": "no pdf", "d.html": "<p>a page", "e.jsonl": "{", "f.docx": "no zip"}
     for name, data in {"a.txt": "a line", **broken}.items():
         write(tmp_path / name, data.encode())
@@ -247,6 +247,9 @@ def test_a_file_that_is_refused_is_named_with_those_behind_it_that_are_too(tmp_p
     first, _, others = str(refused.value).partition("; refused, too: ")
     assert f"{tmp_path / 'b.csv'}, the row that begins in line 2, is not valid CSV" in first
     assert others.split(", ") == [str(tmp_path / name) for name in ("c.pdf", "e.jsonl", "f.docx")]
+    monkeypatch.setattr(sources, "_ALSO_READ", 6 + 8)  # c.pdf and d.html; e.jsonl would be beyond
+    with pytest.raises(CorpusError, match=r"; refused, too: \S+c\.pdf$"):
+        [*read_sources(resolve_sources([str(tmp_path)]), COLUMNS)]
     for name in ("b.csv", "c.pdf", "e.jsonl"):
         (tmp_path / name).unlink()
     with pytest.raises(CorpusError, match=r"f\.docx .+") as refused:
