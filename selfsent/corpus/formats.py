@@ -11,11 +11,11 @@ import lzma
 import re
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ _SAID = "save it as UTF-8, or say behind its name what it is, as NAME::cp1252 fo
 _ISO_2022 = (b"\x1b$B", b"\x1b$@", b"\x1b$)", b"\x1b(J")  # escapes that begin another character set
 _GAP = re.compile(r"[ \t\r\n]*")
 _SEPARATORS = (",", ";", "\t", "|")
+_ROWS_TRIED = 100_000  # of a .tsv file, before its quotation marks are taken for text
 _BATCH = 16  # rows of a Parquet file that are in memory together, each of which may have ``LONGEST`` bytes
 
 Row = Mapping[str, Any]
@@ -308,6 +309,18 @@ def _csv_rows(
         raise CorpusError(f"{row}, is not valid CSV ({error}): close its quotation mark, or mend it") from error
 
 
+def _tsv_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
+    """Take quotation marks as those of CSV where the first rows can be read so, otherwise as part of the text."""
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+    with open_unpacked(file.path, file.part) as again:
+        again.encoding = file.encoding
+        try:
+            deque(islice(_csv_rows(again, columns, "\t"), _ROWS_TRIED), maxlen=0)
+        except CorpusError:
+            quoting = csv.QUOTE_NONE
+    return _csv_rows(file, columns, "\t", quoting)
+
+
 def _parquet_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     import pyarrow as pa
     from pyarrow import parquet
@@ -378,6 +391,6 @@ READERS: dict[str, Callable[..., Iterator[Located]]] = {
     ".jsonl": _json_rows,
     ".json": _json_rows,
     ".csv": _csv_rows,
-    ".tsv": partial(_csv_rows, delimiter="\t"),
+    ".tsv": _tsv_rows,
     ".parquet": _parquet_rows,
 }

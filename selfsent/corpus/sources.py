@@ -4,7 +4,6 @@ Files are read by plain generators and not by the streaming readers of ``dataset
 line; hub names go through ``datasets``.
 """
 
-import csv
 import errno
 import json
 import os
@@ -14,7 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
-from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -289,11 +287,8 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from (line.rstrip("\r\n") for line in file.lines())
 
 
-def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tuple[object, Row]]:
+def read_rows(table: Source | Path) -> Iterator[tuple[object, Row]]:
     """Yield (place in the file, row) of a table on disk, with all its columns.
-
-    Args:
-        quoted_tsv: False: quotation marks in a .tsv file are part of the text.
 
     Raises:
         CorpusError: the file is no table or is damaged, or a row does not fit; the message names the line.
@@ -301,11 +296,8 @@ def read_rows(table: Source | Path, *, quoted_tsv: bool = True) -> Iterator[tupl
     source = table if isinstance(table, Source) else _file(table)
     if source.kind not in formats.TABLES:
         raise CorpusError(f"{source.name} is not a table: give a {', '.join(formats.TABLES)}")
-    rows = documents.READERS[source.kind]
-    if source.kind == ".tsv" and not quoted_tsv:
-        rows = partial(rows, quoting=csv.QUOTE_NONE)
     with _opened(source) as file:
-        yield from rows(file, None)
+        yield from documents.READERS[source.kind](file, None)
 
 
 def _opened(source: Source) -> AbstractContextManager[formats.OpenFile]:

@@ -437,7 +437,7 @@ def test_a_folder_without_text_lists_what_was_looked_for(tmp_path):
 
 def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_of_its_row(tmp_path, monkeypatch):
     lines = [f"row {number}" if number != 10 else '"row 10' for number in range(500)]
-    path = write(tmp_path / "a.tsv", "\n".join(["text", *lines]).encode())
+    path = write(tmp_path / "a.csv", "\n".join(["text", *lines]).encode())
     with pytest.raises(CorpusError, match=r"the row that begins in line 12, is not valid CSV .*: close its quotation"):
         read(path)
     monkeypatch.setattr(formats, "LONGEST", 1000)
@@ -685,12 +685,18 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, name):
         list(read_rows(write(tmp_path / name, b"x")))
 
 
-def test_quotation_marks_of_a_tsv_file_can_be_text(tmp_path):
-    path = write(tmp_path / "a.tsv", b'text\tlabel\n"Yes" she said\t1\n"open\t0\n')
-    rows = [(str(place), row) for place, row in read_rows(path, quoted_tsv=False)]
-    assert [row["text"] for _, row in rows] == ['"Yes" she said', '"open']
-    with pytest.raises(CorpusError, match="line 2, is not valid CSV"):
-        list(read_rows(path))
+@pytest.mark.parametrize(
+    ("rows", "texts"),
+    [
+        ('"Yes" she said\t1\n"open\t0\n', ['"Yes" she said', '"open']),  # as in GLUE
+        ('"a ""b""\tc\nd"\t1\nsays "e"\t0\n', ['a "b"\tc\nd', 'says "e"']),  # as Excel and pandas write
+        ('"x"\t1\n"y\tz\n"w"\t0\n', ['"x"', '"y', '"w"']),
+    ],
+)
+def test_quotation_marks_of_a_tsv_file_are_those_of_csv_where_all_are(tmp_path, rows, texts):
+    path = write(tmp_path / "a.tsv", f"text\tlabel\n{rows}".encode())
+    assert [row["text"] for _, row in read_rows(path)] == texts
+    assert [document.text for document in read(path)] == texts
 
 
 TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]

@@ -203,9 +203,9 @@ def is_custom(task: str) -> bool:
 
 
 def _rows(path: Path) -> Rows:
-    """Read a table; in a .tsv file, quotation marks are part of the text."""
-    table = read_rows(path, quoted_tsv=False)
-    rows: Rows = [(str(where), {str(name).strip(): value for name, value in row.items()}) for where, row in table]
+    rows: Rows = [
+        (str(where), {str(name).strip(): value for name, value in row.items()}) for where, row in read_rows(path)
+    ]
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
