@@ -337,6 +337,8 @@ def _kind(annotation: Any, info: FieldInfo) -> str:  # noqa: ANN401
         return ", ".join(map(str, get_args(annotation)))
     if get_origin(annotation) in (Union, types.UnionType):
         return " or ".join(_kind(part, info) if part is not type(None) else "none" for part in get_args(annotation))
+    if get_origin(annotation) is tuple and all(get_origin(part) is Annotated for part in get_args(annotation)):
+        return ", ".join(_kind(*get_args(part)) for part in get_args(annotation))
     bounds = [
         f"{words} {_number(getattr(rule, bound))}"
         for rule in info.metadata

@@ -88,6 +88,12 @@ class EndedElsewhere(SelfsentError):
     """Another process of the same run ended before its end, and says itself why."""
 
 
+def a_kind(value: object) -> str:
+    """Return "an int", or "a list"."""
+    name = type(value).__name__
+    return f"a{'n' * (name[0].lower() in 'aeiou')} {name}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str], meant: str = "") -> ConfigurationError:
     """Build the error for a name that does not exist: the nearest known name first, then all of them.
 

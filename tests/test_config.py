@@ -77,6 +77,11 @@ def test_a_recipe_survives_the_way_into_json_and_back():
     assert resolve_recipe(recipe_table(recipe)) == recipe
 
 
+def test_a_pair_of_numbers_is_described_by_the_bounds_of_each():
+    kinds = {setting.key: setting.kind for setting in describe(Recipe)}
+    assert kinds["train.adam_betas"] == "float at least 0 below 1, float at least 0 below 1"
+
+
 KEYS = [setting.key for setting in describe(Recipe)] + [f"corpus.{setting.key}" for setting in describe(CorpusConfig)]
 ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates are what a shell's invalid bytes become
 VALUES = (

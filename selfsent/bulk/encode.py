@@ -154,7 +154,8 @@ def encode_to(
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
     rows, resumed, missing = _run(job, _plan(job, sources, column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
-    _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), progress)
+    if not dtype.endswith("binary"):  # packed bits have no length
+        _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), truncate_dim, progress)
     if needs_ranges(dtype) and not missing:
         _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
@@ -166,13 +167,16 @@ def _require_given(encoder: TextEncoder, corpus: object, texts: object) -> Encod
         raise ConfigurationError(f"encode_to takes an encoder and not its name: selfsent.load({str(encoder)!r})")
     if (corpus is None) == (texts is None):
         raise ConfigurationError("give encode_to either a corpus, names of sources, or texts, the strings themselves")
+    if texts is None and not isinstance(corpus, str | Path | Sequence):
+        raise ConfigurationError(f"corpus is a {type(corpus).__name__} and no names of sources: give texts as texts=")
     return as_encoder(encoder)
 
 
-def _say_lengths(vectors: NDArray[np.float32], progress: Progress) -> None:
+def _say_lengths(vectors: NDArray[np.float32], cut: int | None, progress: Progress) -> None:
     length = float(np.linalg.norm(vectors))
     if length and abs(length - 1) > _UNIT:
-        progress.say("the vectors have other lengths than 1, as this encoder gives them: compare them by cosine")
+        why = "because they are cut" if cut else "as this encoder gives them"
+        progress.say(f"the vectors have other lengths than 1, {why}: compare them by cosine")
 
 
 def _say_ranges(written: Path | str, dtype: str, of: str | Path, progress: Progress) -> None:
@@ -285,7 +289,7 @@ def _write_shards(job: BlockJob, texts: Iterator[str], engine: Engine, progress:
         done, zeros = done + rows, zeros + zero
         progress.report("encode", done)
     if zeros:
-        progress.say(f"warning: {zeros:,} of the vectors are zeros: their texts are empty, or hold no known token")
+        progress.say(f"warning: vectors of zeros: {zeros:,}; their texts are empty, or hold no known token")
     total = next(numbers)
     if not total:
         store.files.discard()

@@ -157,10 +157,12 @@ class Store:
             unsplit = "parts" not in before and "parts" not in plan
             if unsplit and (before["source"] is None or not self.shards()):
                 return []  # that of a stream, which always starts again, or of a job that has kept nothing
-            changed = ", ".join(key for key in {**plan, **before} if before.get(key) != plan.get(key))
+            differ = [key for key in {**plan, **before} if before.get(key) != plan.get(key)]
+            changed = ", ".join({"parts": "number of parts"}.get(key, key) for key in differ)
+            finish = " if its text is as it was" * ("source" in differ)
             raise ResumeError(
-                f"{self.output} was begun with another {changed}: repeat that command to finish it, {self.advice}, or "
-                "name another output"
+                f"{self.output} was begun with another {changed}: repeat that command to finish it{finish}, "
+                f"{self.advice}, or name another output"
             )
         return names
 

@@ -278,5 +278,5 @@ def _print(display: "Display", summary: "PairsSummary", rows: str = "pairs", spe
     display.print(summary.counts)
     if speed and summary.made:
         display.print(f"{summary.made / summary.seconds:,.1f} {speed}")
-    display.print(f"wrote {summary.out}: {summary.pairs:,} {rows}, for `selfsent train {summary.out}`")
+    display.print(f"wrote {summary.out}: {summary.pairs:,} {rows}, for `selfsent train {summary.out} --method simcse`")
     return summary

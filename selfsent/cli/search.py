@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -43,9 +43,9 @@ def search(
 
     Example: selfsent search runs/demo.index "delete a directory"
     """
-    from selfsent.errors import ConfigurationError, EncoderError, unknown
+    from selfsent.errors import ConfigurationError, EncoderError
     from selfsent.searching.search import open_cached
-    from selfsent.searching.settings import Mode
+    from selfsent.searching.settings import require_options
     from selfsent.searching.writer import is_index
     from selfsent.text import clean
 
@@ -57,11 +57,7 @@ def search(
         )
     if query is not None and not query.strip():
         raise ConfigurationError("the query is empty: say what to look for, or leave it out to be asked")
-    if mode is not None and mode not in get_args(Mode):
-        raise unknown("mode", mode, get_args(Mode))
-    elsewhere = words and mode not in (None, "hybrid")
-    if option := "--words" * bool(elsewhere) or "--feedback" * bool(feedback and mode == "bm25"):
-        raise ConfigurationError(f"{option} changes nothing in --mode {mode}: leave one of them out")
+    require_options(mode, words, feedback)
     if indexed:
         opened = _open_index(text, display)
     else:

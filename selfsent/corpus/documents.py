@@ -86,7 +86,7 @@ def _workbook_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
                     formats.require_distinct(where, header, columns)
                     continue
                 if any(cell is not None for cell in cells[len(header) :]):
-                    raise CorpusError(f"{where} has a cell beyond the {len(header)} columns of its header: mend it")
+                    raise CorpusError(f"{where} has a cell beyond the last of its header: mend it")
                 row = dict(zip(header, [*cells, *[None] * (len(header) - len(cells))], strict=False))
                 if any(isinstance(cell, str) and len(cell) > formats.LONGEST for cell in cells):
                     raise formats.too_long(where)

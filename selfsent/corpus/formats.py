@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from selfsent.corpus import json_values, limits, unpacking
 from selfsent.corpus.remote import RemoteFile
-from selfsent.errors import CorpusError, UserError, first_line
+from selfsent.errors import CorpusError, UserError, a_kind, first_line
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".xlsx", *DATABASES)
@@ -207,8 +207,7 @@ def _json_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
         rows = _json_items(file, every)
     for where, row in rows:
         if not isinstance(row, Mapping):
-            kind = type(row).__name__
-            raise CorpusError(f"{where} holds a {kind}: every row must be an object with a column of text")
+            raise CorpusError(f"{where} holds {a_kind(row)}: every row must be an object with a column of text")
         yield where, row
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import xxhash
 
 from selfsent.corpus import formats
-from selfsent.errors import CorpusError
+from selfsent.errors import CorpusError, a_kind
 from selfsent.storage import atomic
 
 
@@ -54,10 +54,10 @@ def strings_of(texts: Iterable[object], column: str | None = None) -> Iterator[s
         raise CorpusError(f"texts is a {kind}: give a list, an iterator or one column of strings")
     names = getattr(texts, "column_names", None) or getattr(texts, "columns", None)  # Arrow's columns are no names
     if names is not None and column not in (known := list(names)):
-        first = next((name for name in known if isinstance(name, str)), "text")
+        first = "text" if "text" in known else next((name for name in known if isinstance(name, str)), "text")
         raise CorpusError(
             f"texts is a {kind} with the columns {', '.join(map(str, known[:20]))}: add column= with the one of "
-            f"the text, or give that alone, as in texts=table[{first!r}]"
+            f"the text, or give that alone, as table[{first!r}]"
         )
     if names is not None:
         if hasattr(table, "collect"):
@@ -69,7 +69,8 @@ def strings_of(texts: Iterable[object], column: str | None = None) -> Iterator[s
             text: Any = item.get(column) if isinstance(item, Mapping) and column is not None else item
             text = text.as_py() if hasattr(text, "as_py") else text  # of Arrow
             if not isinstance(text, str):
-                raise CorpusError(f"item {position} of the texts is a {type(text).__name__}: it must be a string")
+                missing = ", a missing value" if text is None or text != text else ""  # NaN
+                raise CorpusError(f"item {position} of the texts is {a_kind(text)}{missing}: it must be a string")
             yield text
 
     return each()

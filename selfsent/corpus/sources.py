@@ -24,7 +24,7 @@ from selfsent.corpus.formats import Columns as Columns
 from selfsent.corpus.formats import Row
 from selfsent.corpus.remote import HUB_NAME, RemoteFile, hub_revision, hub_rows, is_url, remote_files
 from selfsent.corpus.text_column import text_column
-from selfsent.errors import CorpusError
+from selfsent.errors import CorpusError, a_kind
 from selfsent.progress import SILENT, Progress
 from selfsent.storage import atomic
 
@@ -310,8 +310,10 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     if columns.text not in row:
         names = ", ".join(str(name)[:80] for name in islice(row, 20)) or "none at all"
         names += f" and {len(row) - 20:,} more" if len(row) > 20 else ""
+        sheet = ", or one sheet, as BOOK.xlsx::SHEET" if ".xlsx::" in str(where) else ""
         raise CorpusError(
             f"{where} has no column {columns.text!r}: name the one that holds the text, of {names} (--column NAME)"
+            f"{sheet}"
         )
     cells = [None if name is None else row.get(name) for name in columns.names()]
     texts = ["" if cell is None else cell for cell in cells]
@@ -321,7 +323,7 @@ def _document(row: Row, where: object, columns: Columns) -> Document:
     if not all(isinstance(text, str) for text in texts):
         for column in (0, 2, 3):  # text, summary and positive, one of which may be the title's column, too
             if not isinstance(texts[column], str):
-                what = f"column {columns.names()[column]!r} holds a {type(texts[column]).__name__}"
+                what = f"column {columns.names()[column]!r} holds {a_kind(texts[column])}"
                 raise CorpusError(f"{where}: {what}: it must hold text")
         texts[1] = str(texts[1])  # a number or a date
         texts[4] = texts[4] if isinstance(texts[4], str) else json.dumps(texts[4], default=str, ensure_ascii=False)

@@ -49,7 +49,7 @@ def text_column(rows: Iterable[tuple[object, Mapping[str, Any]]], name: str, pro
     progress.say(f"{name} has no column 'text': read is {taken!r}, the longest prose in it (--column names another)")
     for column in sorted(prose, key=lambda column: -prose[column])[:_SHOWN]:
         for value in values[column][:_LINES]:
-            progress.say(f"  {column[:40]}: {clean.one_line(value[: 2 * _WIDTH])[:_WIDTH]}")
+            progress.say(f"  {column[:40]}: {clean.one_line(str(value)[: 2 * _WIDTH])[:_WIDTH]}")
     return taken
 
 

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from selfsent.encoder.base import Encoder
 from selfsent.encoder.open import as_encoder
+from selfsent.errors import CorpusError
 from selfsent.progress import SILENT, Progress
 
 
@@ -48,7 +49,7 @@ def encode(
     texts = list(texts)
     if not all(isinstance(text, str) for text in texts):
         row = next(row for row, text in enumerate(texts) if not isinstance(text, str))
-        raise ValueError(f"text {row} is {texts[row]!r:.40}, a {type(texts[row]).__name__}: give strings alone")
+        raise CorpusError(f"text {row} is {texts[row]!r:.40}: give strings alone")
     reads = as_encoder(encoder)
     return reads.embed(
         texts,

@@ -8,6 +8,7 @@ import io
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from selfsent.text import clean
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
+
+    from selfsent.encoder.base import Encoder
 
 FOLDS = 5
 NEIGHBOURS = 5
@@ -91,7 +94,7 @@ def classify(
         column: that of the text, in the table of new texts and in the labelled one where that has it.  Default: the
             one called text, or that reads like prose.
         out: the classifier, a .joblib file; with ``new`` the labels, a .csv or .jsonl file with label, probability and
-            text of each.
+            text of each, the first two empty where the text is.
         overwrite: replace any file; an earlier output of this function is replaced anyway.
 
     Raises:
@@ -102,9 +105,12 @@ def classify(
         >>> print(result)
         >>> print(result.classifier.predict(["I cannot log in after the update"]))
     """
+    if not isinstance(labelled, str | Path):
+        raise DataError(f"labelled is a {type(labelled).__name__}: save it as a table, and give the name of that")
     target = Path(out) if out is not None else None
     marker = _marker(target, labels=new is not None)
-    with locks.reserved(target, "" if overwrite else marker, otherwise="name another --out, or add --overwrite"):
+    how = "name another --out, or add --overwrite"
+    with locks.reserved(target, "" if overwrite else marker, otherwise=how, reads=[labelled, new]):
         pairs = read_labelled(Path(labelled), column, needed=new is None, progress=progress)
         from sklearn.pipeline import Pipeline
 
@@ -122,11 +128,7 @@ def classify(
         if target is not None and new is None:
             _keep(target, classifier)
         elif target is not None:
-            chances = fitted.predict_proba(vectors.unit_vectors(encoder, others, progress))
-            found = zip(fitted.classes_[chances.argmax(axis=1)], chances.max(axis=1), others, strict=True)
-            vectors.write_table(
-                target, _COLUMNS, ((str(label), round(float(chance), 4), text) for label, chance, text in found)
-            )
+            vectors.write_table(target, _COLUMNS, _label(others, fitted, encoder, progress))
     return Classified(
         model=str(model),
         texts=len(pairs),
@@ -140,10 +142,29 @@ def classify(
     )
 
 
+def _label(
+    texts: list[str],
+    fitted: Any,  # noqa: ANN401 - of scikit-learn
+    encoder: "Encoder",
+    progress: Progress,
+) -> Iterator[tuple[object, ...]]:
+    """Yield label, probability and text of each text; an empty one has the text alone."""
+    from selfsent.labels import vectors
+
+    places = [place for place, text in enumerate(texts) if text.strip()]
+    if empty := len(texts) - len(places):
+        progress.say(f"rows that are empty and get no label: {empty:,}")
+    chances = fitted.predict_proba(vectors.unit_vectors(encoder, [texts[place] for place in places], progress))
+    best = zip(places, fitted.classes_[chances.argmax(axis=1)], chances.max(axis=1), strict=True)
+    found = {place: (str(label), round(float(chance), 4)) for place, label, chance in best}
+    return ((*found.get(place, ("", "")), text) for place, text in enumerate(texts))
+
+
 def _marker(out: Path | None, *, labels: bool) -> str:
     """Return how an earlier output is known, and refuse one of another kind."""
     if labels and (out is None or out.suffix not in (".csv", ".jsonl")):
-        raise ConfigurationError(f"the labels of texts need a .csv or .jsonl file: got out = {str(out)!r}")
+        got = "" if out is None else f", and no {out.suffix or out.name}"
+        raise ConfigurationError(f"the labels of texts are a .csv or .jsonl file: name one with --out{got}")
     if out is None:
         return ""
     if not labels and out.suffix != ".joblib":
@@ -171,7 +192,7 @@ def make_folds(pairs: Labelled) -> tuple[Folds, list[str]]:
     different = Counter(label for label, _ in both)
     notes = _require_classes(different)
     if double := len(both) - len({*groups.tolist()}):
-        notes.append(f"{double:,} texts stand there again with another label, which no classifier can get right")
+        notes.append(f"texts with another label, too, which no classifier can get right: {double:,}")
     tested = np.flatnonzero([different[label] > 1 for label in labels])
     alone = np.setdiff1d(np.arange(len(labels)), tested)
     splits = StratifiedGroupKFold(min(FOLDS, max(different.values())), shuffle=True, random_state=SEED)

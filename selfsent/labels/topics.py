@@ -90,7 +90,10 @@ def topics(
     table = page.with_suffix(".csv") if page else None
     known = ("", "") if overwrite else (_MARKER, ",".join(_COLUMNS))
     how = "name another --out, or add --overwrite"
-    with locks.reserved(page, known[0], otherwise=how), locks.reserved(table, known[1], otherwise=how):
+    with (
+        locks.reserved(page, known[0], otherwise=how, reads=[corpus]),
+        locks.reserved(table, known[1], otherwise=how, reads=[corpus]),
+    ):
         from selfsent.labels import vectors
 
         every = vectors.read_all_texts(corpus, column, progress, [page, table])

@@ -84,7 +84,7 @@ def read_all_texts(
     if isinstance(corpus, str | Path):
         written = [path.resolve() for path in outputs if path is not None]
         found = find_sources([str(corpus)], progress)
-        read = [each for each in found if each.path is None or each.path.resolve() not in written or len(found) == 1]
+        read = [each for each in found if each.path is None or each.path.resolve() not in written]
         texts = [*map(clean.encodable, texts_in(read, column, progress))]
     else:
         texts = [*map(clean.encodable, strings_of(corpus, column))]

@@ -161,7 +161,7 @@ class DeCLUTR(Objective):
         fit = words >= needed
         short = int((~fit).sum())
         longest = int(words.max()) if len(words) else 0
-        mend = self._mend(words)
+        mend = self._mend(words, shortest)
         if short and config.short_doc == "error":
             raise CorpusError(
                 f"{short:,} of {len(words):,} documents have fewer than 2 x {config.num_anchors} x {shortest} = "
@@ -174,8 +174,8 @@ class DeCLUTR(Objective):
             )
         return fit
 
-    def _mend(self, words: NDArray[np.int32]) -> str:
-        """Say what would make documents of these lengths fit."""
+    def _mend(self, words: NDArray[np.int32], shortest: int) -> str:
+        """Say what would make two documents or more of these lengths fit."""
         config, least = self.config, self.config.min_length + 2
         parts = 2 * config.num_anchors
         # Half of the documents are then long enough, or a tenth, or two.
@@ -185,10 +185,13 @@ class DeCLUTR(Objective):
         if not span and spans and spans[0] >= 6:
             span, besides = spans[0], f" with objective.min_length={spans[0] // 2}"
         enough = int((words >= parts * span).sum())
-        ways = [f"set objective.max_length={span}{besides} for {enough:,} of them"] if span else []
-        ways += ["fewer objective.num_anchors"] if config.num_anchors > 1 else []
-        ways += ["objective.short_doc=shrink"] if config.short_doc != "shrink" else []
-        return ", or ".join(ways) or "give longer documents"
+        ways = [f"objective.max_length={span}{besides} for {enough:,} of them"] if span else []
+        second = int(np.sort(words)[-2]) if len(words) > 1 else 0
+        if config.num_anchors > 1 and second >= 2 * shortest:
+            ways.append(f"objective.num_anchors={min(config.num_anchors - 1, second // (2 * shortest))}")
+        if config.short_doc != "shrink" and second >= parts * config.min_length:
+            ways.append("objective.short_doc=shrink")
+        return f"set {', or '.join(ways)}" if ways else "give longer documents"
 
     def notes(self, lengths: NDArray[np.int32]) -> list[str]:
         """Describe which documents are usable, and the histogram of their lengths."""

@@ -21,7 +21,7 @@ from selfsent.searching import writer
 from selfsent.searching.passages import SearchText, search_text, search_texts
 from selfsent.searching.reader import Hits, IndexReader
 from selfsent.searching.segment import DOCUMENTS, Segment, missing_and_new
-from selfsent.searching.settings import IndexConfig
+from selfsent.searching.settings import IndexConfig, require_options
 from selfsent.searching.writer import (
     FORMAT,
     MANIFEST,
@@ -49,7 +49,8 @@ class Changed(Printed):
 
     def shown(self) -> Shown:
         """Return the three counts."""
-        return Shown([f"{self.added:,} documents added, {self.deleted:,} deleted, {self.kept:,} kept"])
+        added = f"{self.added:,} document{'s' * (self.added != 1)} added"
+        return Shown([f"{added}, {self.deleted:,} deleted, {self.kept:,} kept"])
 
 
 class Index(Printed, IndexReader):
@@ -242,6 +243,7 @@ class Index(Printed, IndexReader):
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
+        require_options(mode, words, feedback)
         if not self.is_current():
             vars(self).update(vars(Index.open(self.folder, self._encoder)))
         mode = mode or self.mode_with(words)

@@ -1,12 +1,13 @@
 """IndexConfig: how an index is made."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
 from selfsent.config import FINITE, MANY, setting
 from selfsent.corpus.settings import require_language
 from selfsent.encoder.search_settings import WORDS
+from selfsent.errors import ConfigurationError, unknown
 
 Mode = Literal["dense", "bm25", "hybrid"]
 
@@ -55,3 +56,20 @@ class IndexConfig:
 
     def __post_init__(self) -> None:
         require_language(self.language or "en")
+
+
+def require_options(mode: str | None, words: float | None, feedback: int | None) -> None:
+    """Refuse what no search can do, or what would change nothing in it.
+
+    Raises:
+        ConfigurationError: the message says what would do.
+    """
+    if mode is not None and mode not in get_args(Mode):
+        raise unknown("mode", mode, get_args(Mode))
+    if words is not None and not 0 <= words <= 1:
+        raise ConfigurationError(f"words = {words} does not fit: give a weight of 0 to 1")
+    if feedback is not None and feedback < 0:
+        raise ConfigurationError(f"feedback = {feedback} does not fit: give a number of documents, or 0")
+    for name, changes in (("words", words and mode != "hybrid"), ("feedback", feedback and mode == "bm25")):
+        if mode is not None and changes:
+            raise ConfigurationError(f"{name} changes nothing in mode {mode}: leave one of them out")

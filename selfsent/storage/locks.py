@@ -6,7 +6,7 @@ name stands in the lock file, and the first looks there before every rename.
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -61,17 +61,24 @@ def exclusive(target: Path, *, folder: bool = True, wait: bool = False) -> Itera
 
 
 @contextmanager
-def reserved(target: Path | None, marker: str = "", *, otherwise: str = "name another file") -> Iterator[None]:
+def reserved(
+    target: Path | None, marker: str = "", *, otherwise: str = "name another file", reads: Iterable[object] = ()
+) -> Iterator[None]:
     """Refuse a file that cannot be written before any work is done for it, and keep other processes away from it.
 
     Args:
         marker: what a file that may be replaced has in its first ``_HEAD`` bytes; "": any file may be.
         otherwise: what to do where it does not have that.
+        reads: files that are read, by their names, perhaps with ``::`` and a part, among what is none.
 
     Raises:
-        ConfigurationError: it is a folder, a device or somebody else's file, nothing can be written there, or another
-            process is writing it.
+        ConfigurationError: it is a folder, a device or somebody else's file, or read; nothing can be written there, or
+            another process is writing it.
     """
+    for name in reads:
+        with suppress(OSError, ValueError):  # one is not there
+            if target and isinstance(name, str | Path) and target.samefile(str(name).partition("::")[0]):
+                raise ConfigurationError(f"output {target} is read, too, and would be lost: choose another --out")
     if target is not None and (target.is_dir() or not target.parent.is_dir()):
         wrong = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
         raise ConfigurationError(f"cannot write {target}: {wrong}; name a file in a folder that you can write to")

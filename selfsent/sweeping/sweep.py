@@ -36,7 +36,15 @@ from selfsent.sweeping.space import (
     read_lists,
     split_settings,
 )
-from selfsent.sweeping.trials import AS_IT_IS, SweepTrial, TrialJournal, name_setting, plan_points, require_optuna
+from selfsent.sweeping.trials import (
+    AS_IT_IS,
+    JOURNAL,
+    SweepTrial,
+    TrialJournal,
+    name_setting,
+    plan_points,
+    require_optuna,
+)
 from selfsent.training import train
 from selfsent.training.run import Trained, read_finished, train_run
 from selfsent.training.train import require_possible_seeds
@@ -122,7 +130,13 @@ def sweep(
             folder, space, points, trials=trials, seed=recipe.seed, tpe=sampler == "tpe", prune=prune
         )
         running = _Sweep(recipe, seeds, prune, resolve, folder, journal, progress)
-        running.run()
+        try:
+            running.run()
+        except UserError:
+            if not resume and not (folder / REFERENCE).exists():  # nothing was trained: what was asked may be changed
+                for name in (JSON, JOURNAL):
+                    atomic.remove(folder / name)
+            raise
         outcome = running.judge([swept.key for swept in space])
         write_outcome(outcome, plan)
         return outcome

@@ -283,6 +283,7 @@ ENDINGS = "give a file that ends in"
         ),
         ("v.npy", {"corpus": None, "texts": {"text": ["a"]}}, "texts is a dict"),
         ("v.npy", {"corpus": None, "texts": ["a", None]}, "item 1 of the texts is a NoneType"),
+        ("v.npy", {"corpus": np.array(["a"])}, "corpus is a ndarray and no names of sources: give texts as texts="),
         ("v.npy", {"corpus": None, "texts": ["a", b"b"]}, "item 1 of the texts is a bytes"),
         ("v.npy", {"corpus": None, "texts": ["a"], "part": EncodePart(1, 2)}, "give files"),
     ],

@@ -107,8 +107,8 @@ def test_parts_of_two_runs_in_one_output_are_refused_by_name(job, encoder, sourc
 
     refused("dtype", dtype="float16")
     refused("precision", precision="bf16")
-    refused("parts", (2, 3))
-    refused("parts", None)
+    refused("number of parts", (2, 3))
+    refused("number of parts", None)
     write_lines(source, [*MANY, "more"])
     refused("source")
     write_lines(source)
@@ -122,7 +122,7 @@ def test_parts_of_two_runs_in_one_output_are_refused_by_name(job, encoder, sourc
 def test_a_part_of_a_job_that_was_begun_whole_is_refused(job):
     with watched(2), pytest.raises(Killed):
         job("parts", "vectors.npy")
-    with pytest.raises(UserError, match="another parts"):
+    with pytest.raises(UserError, match="another number of parts"):
         job("parts", "vectors.npy", (1, 2))
 
 

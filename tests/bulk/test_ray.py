@@ -268,6 +268,6 @@ def test_a_preparing_worker_that_is_killed_changes_nothing(cluster, sources, tmp
 def test_a_broken_line_is_named_as_by_one_process(cluster, tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"text": "the cat sat on the mat all day long"}\n{"text": 3}\n')
     for prepare in (prepare_corpus, prepare_on_ray):
-        with pytest.raises(CorpusError, match=r"broken.jsonl, line 2: column 'text' holds a int"):
+        with pytest.raises(CorpusError, match=r"broken.jsonl, line 2: column 'text' holds an int"):
             prepare([str(tmp_path / "broken.jsonl")], CorpusConfig(), make_tokenizer(), cache=tmp_path / "cache")
     assert not [path for path in (tmp_path / "cache" / "corpora").iterdir() if path.is_dir()]

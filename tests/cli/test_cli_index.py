@@ -36,7 +36,7 @@ def test_an_index_is_made_searched_updated_and_its_changed_corpus_said(run, bert
     status, _, err = run("search", index, TEXTS[2])
     assert (status, "warning: the corpus changed since" in err) == (0, True)
     status, out, err = run("index", "--update", "--out", index)
-    assert (status, "1 documents added, 1 deleted, 4 kept" in out) == (0, True)
+    assert (status, "1 document added, 1 deleted, 4 kept" in out) == (0, True)
 
 
 def test_hits_carry_the_ids_of_their_rows_and_are_printed_as_lines_of_json(run, bert, tmp_path, monkeypatch):
@@ -64,7 +64,7 @@ def test_hits_carry_the_ids_of_their_rows_and_are_printed_as_lines_of_json(run, 
     assert hits(corpus, "--model", bert, "--id-column", "key")[0]["id"] == "k2"
     rows[2]["id"] = "new"  # the same text under another id is another document
     put()
-    assert "1 documents added, 1 deleted, 4 kept" in run("index", "--update", "--out", index)[1]
+    assert "1 document added, 1 deleted, 4 kept" in run("index", "--update", "--out", index)[1]
     assert hits(index)[0]["id"] == "new"
 
 

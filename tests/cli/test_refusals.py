@@ -108,8 +108,8 @@ index CORPUS --out x --set mode=magic                       | unknown mode 'magi
 search nothing.txt query                                    | nothing.txt
 search BERT query                                           | is a model and no text: name a text
 train BERT --method simcse                                  | is a model and no text: name a text
-search TEXT query --mode dense --words 0.3                   | --words changes nothing in --mode dense
-search TEXT query --mode bm25 --feedback 3                  | --feedback changes nothing in --mode bm25
+search TEXT query --mode dense --words 0.3                   | words changes nothing in mode dense
+search TEXT query --mode bm25 --feedback 3                  | feedback changes nothing in mode bm25
 search CORPUS ' ' --model BERT                              | the query is empty
 search INDEX rain --model BERT                              | is an index, which has its model and its texts
 search INDEX rain --column body                        | is an index, which has its model and its texts

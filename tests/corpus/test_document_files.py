@@ -118,7 +118,7 @@ def test_a_message_that_says_that_it_is_japanese_is_read(tmp_path):
 
 
 def test_a_cell_beyond_the_header_is_no_lost_text(tmp_path):
-    with pytest.raises(CorpusError, match=r"a.xlsx::one, row 2 has a cell beyond the 1 columns of its header: mend it"):
+    with pytest.raises(CorpusError, match=r"a.xlsx::one, row 2 has a cell beyond the last of its header: mend it"):
         read(workbook(tmp_path / "a.xlsx", one=[("text",), ("words", "more")]))
 
 

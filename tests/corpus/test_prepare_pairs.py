@@ -197,7 +197,7 @@ NO_PAIR = r"finds no pair, .* set corpus.order=meaningful"
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (table([*numbered(2), (sentence(3), 7)]), {}, "line 3: column 'positive' holds a int: it must hold"),
+        (table([*numbered(2), (sentence(3), 7)]), {}, "line 3: column 'positive' holds an int: it must hold"),
         (table([*numbered(2), (sentence(3), ["a b"])]), {}, "line 3: column 'positive' holds a list: it must"),
         ("text,positive\na b,c d\ne f\n", {}, "line 3 has 1 cells and the header 2"),
         ("text,positive\na,b,c,d\n", {}, "line 2 has 4 cells and the header 2"),
@@ -216,7 +216,7 @@ def test_pairs_that_are_none_are_refused_with_their_line(prepare, content, setti
 
 def test_a_parquet_row_that_holds_no_text_is_named(tmp_path, tokenizer):
     parquet.write_table(pa.table({"text": ["a b", "c d"], "positive": [None, 3]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet, row 2: column 'positive' holds a int"):
+    with pytest.raises(UserError, match=r"a\.parquet, row 2: column 'positive' holds an int"):
         prepare_corpus([str(tmp_path / "a.parquet")], CorpusConfig(), tokenizer, cache=tmp_path)
 
 

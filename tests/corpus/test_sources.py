@@ -200,7 +200,7 @@ def test_tables_in_memory_give_the_column_that_is_named_and_say_what_they_need(t
     for table in frames():
         assert [*strings_of(table, "body")] == [*strings_of(table["body"])] == ["one", "two"]
         for column in (None, "text"):
-            with pytest.raises(CorpusError, match=r"with the columns body: add column= .*texts=table\['body'\]"):
+            with pytest.raises(CorpusError, match=r"with the columns body: add column= .*as table\['body'\]"):
                 strings_of(table, column)
     assert [*strings_of(iter([{"body": "one"}]), "body")] == ["one"]
     path = spool_texts(pd.DataFrame({"body": ["one"]}), tmp_path, "body")
@@ -426,7 +426,7 @@ def test_a_missing_path_suggests_its_neighbour(tmp_path):
 
 def test_a_column_of_numbers_is_refused_though_it_is_the_title_s_too(tmp_path):
     path = write(tmp_path / "a.jsonl", as_jsonl([{"title": 3}]))
-    with pytest.raises(CorpusError, match="column 'title' holds a int: it must hold text"):
+    with pytest.raises(CorpusError, match="column 'title' holds an int: it must hold text"):
         list(resolve_sources([str(path)])[0].documents(replace(COLUMNS, text="title")))
 
 
@@ -590,7 +590,7 @@ REFUSALS = [
         b'{"id": 1, "body": "a"}\n',
         r"line 1 has no column 'text': name the one that holds the text, of id, body",
     ),
-    ("a.jsonl", b'{"text": "a", "positive": 0}\n', r"line 1: column 'positive' holds a int"),
+    ("a.jsonl", b'{"text": "a", "positive": 0}\n', r"line 1: column 'positive' holds an int"),
     ("a.jsonl", b'{"text": "a", "summary": []}\n', r"column 'summary' holds a list"),
     ("a.jsonl", b'{"text": "a", "text": "b"}\n', r"line 1 is not valid JSON \('text' is there twice\)"),
     ("a.jsonl", b'{"text": ' + b"[" * 100_000, r"line 1 is not valid JSON \(it is nested too deeply\)"),
@@ -607,7 +607,7 @@ REFUSALS = [
     ("a.csv", b'text\n"x"y\n', r"line 2, is not valid CSV"),
     ("a.parquet", b"PAR1 nonsense", r"a\.parquet is no Parquet file"),
     *(
-        ("a.jsonl", as_jsonl([{"text": value}]), f"column 'text' holds a {type(value).__name__}: it must hold text")
+        ("a.jsonl", as_jsonl([{"text": value}]), f"column 'text' holds an? {type(value).__name__}: it must hold text")
         for value in (3, 0, False, [], {"a": 1})
     ),
 ]
@@ -699,6 +699,15 @@ def test_quotation_marks_of_a_tsv_file_are_those_of_csv_where_all_are(tmp_path, 
     assert [document.text for document in read(path)] == texts
 
 
+def test_a_number_among_the_first_values_of_the_column_that_is_found_is_shown(tmp_path):
+    rows = [{"n": 1, "body": "a text of words"}, {"n": 2, "body": 5}, {"n": 3, "body": "another text"}]
+    (source,), said, progress = resolve_sources([str(write(tmp_path / "a.jsonl", as_jsonl(rows)))]), [], Progress()
+    progress.say = said.append
+    with pytest.raises(CorpusError, match="line 3: column 'body' holds an int: it must hold text"):
+        list(source.documents(Columns(text=None, title=None, summary=None), progress))
+    assert said[1:] == ["  body: a text of words", "  body: 5", "  body: another text"]
+
+
 TEXTS = ["One café.", "Two\nlines.", "lone \ud800 surrogate", "", "One café."]
 
 
@@ -724,8 +733,10 @@ def test_a_column_of_datasets_is_texts(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", "b", 3], "item 2 of the texts is a int"),
-        (pd.Series(["a", None], dtype=object), "item 1 of the texts is a NoneType"),
+        (["a", "b", 3], "item 2 of the texts is an int"),
+        (pd.Series(["a", None], dtype=object), "item 1 of the texts is a NoneType, a missing value: it must"),
+        (pd.Series(["a", float("nan")], dtype=object), "item 1 of the texts is a float, a missing value: it must"),
+        (pd.DataFrame({"id": [1], "text": ["a"]}), r"columns id, text: .* as table\['text'\]"),
         ("one string", "texts is a str"),
         (pd.DataFrame({"text": ["a"]}), "texts is a DataFrame"),
     ],

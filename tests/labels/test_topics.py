@@ -77,10 +77,18 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_nothing_is_lost(command
     refused(command, "did not write it", "topics", "builtin-static", text, "--out", tmp_path / "mine.html")
     assert (tmp_path / "mine.csv").read_text(encoding="utf-8") == "mine"
     assert not (tmp_path / "mine.html").exists()
+    table = write_rows(tmp_path / "mine.csv", [text for text, _ in sentences(5)])
+    said = "mine.csv is read, too, and would be lost: choose another --out"
+    refused(command, said, "topics", "builtin-static", table, "--out", tmp_path / "mine.html", "--overwrite")
     refused(command, "is an .html file", "topics", "builtin-static", text, "--out", tmp_path / "x.pdf")
     refused(command, "no text", "topics", "builtin-static", _empty(tmp_path), "--out", tmp_path / "x.html")
     with pytest.raises(CorpusError, match="2 texts have 1 different vectors"):
         selfsent.topics("builtin-static", ["a cat", "a cat"])
+
+
+def write_rows(path, texts):
+    path.write_text("\n".join(["text", *texts]), encoding="utf-8")
+    return path
 
 
 def _empty(folder):

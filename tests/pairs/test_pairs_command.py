@@ -40,7 +40,7 @@ def test_back_translated_pairs_are_a_corpus(command, tmp_path, translators, line
     assert status == 0, err
     assert "sentences/s there and back" in out
     assert f"  {text(0)}\n  {translated(text(0), 2)}\n" in out  # of the sample
-    assert "120 pairs, for `selfsent train translate.parquet`" in out.replace("\n", " ")
+    assert "120 pairs, for `selfsent train translate.parquet --method simcse`" in out.replace("\n", " ")
     tokenizer = load_encoder(bert).tokenizer
     settings = CorpusConfig(deduplicate="exact", held_out=0)
     found = prepare_corpus([str(tmp_path / "translate.parquet")], settings, tokenizer, cache=tmp_path)

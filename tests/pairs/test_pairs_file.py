@@ -189,7 +189,7 @@ def test_many_paraphrases_of_a_text_are_as_many_pairs(tmp_path):
         ),
         ("t.jsonl", '{"text": "a", "positive": ["b", 2]}\n', "line 1: .* must hold text, not 2"),
         ("t.jsonl", '{"text": "a", "positive": "b"}\n{"text":\n', "line 2 is not valid JSON"),
-        ("t.jsonl", "[1, 2]\n", "item 1 holds a int"),
+        ("t.jsonl", "[1, 2]\n", "item 1 holds an int"),
         ("t.tsv", "text\tpositive\na\tb\na\tb\tc\n", "line 3 has 3 cells and the header 2"),
         ("t.csv", "text,positive\na\n", "line 2 has 1 cells and the header 2"),
         ("t.jsonl", '{"text": "a", "positive": "A"}\n', "no pairs: texts 1; identical to their text 1; pairs 0"),

@@ -154,5 +154,5 @@ def test_the_command_writes_pairs_that_train_reads(monkeypatch, capsys, tmp_path
     status, out, err = run_main(monkeypatch, capsys, *words)
     assert status == 0, err
     assert "title 12; halves 12" in err
-    assert "24 pairs, for `selfsent train out.parquet`" in out.replace("\n", " ")
+    assert "24 pairs, for `selfsent train out.parquet --method simcse`" in out.replace("\n", " ")
     refused(lambda *given: run_main(monkeypatch, capsys, *given), "unknown kind 'none'", *words[:3], "--kind", "none")

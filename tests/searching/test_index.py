@@ -236,8 +236,25 @@ def test_an_index_searches_as_the_folder_of_its_encoder_says_and_settings_come_b
     assert (index.mode, index.facts["search"]["words"], index.facts["search"]["feedback"]) == (mode, words, feedback)
     assert index.facts["measured"] is None
     assert index.facts["search"]["language"] == given.get("language", kept.language)
-    asked = index.search(QUERY, 9, mode, words=words, feedback=feedback)
+    asked = index.search(QUERY, 9, mode, words=words if mode == "hybrid" else None, feedback=feedback)
     assert index.search(QUERY, 9) == asked
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "bad"}, "unknown mode 'bad'"),
+        ({"words": 3}, "words = 3 does not fit: give a weight of 0 to 1"),
+        ({"words": -0.1}, r"words = -0\.1 does not fit"),
+        ({"words": float("nan")}, "words = nan does not fit"),
+        ({"feedback": -2}, "feedback = -2 does not fit"),
+        ({"mode": "dense", "words": 0.5}, "words changes nothing in mode dense"),
+        ({"mode": "bm25", "feedback": 5}, "feedback changes nothing in mode bm25"),
+    ],
+)
+def test_what_no_search_can_do_is_refused(made, options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        Index.open(made()).search(QUERY, **options)
 
 
 def test_a_search_weighs_the_encoders_of_a_pair_as_their_folder_says(bert, tmp_path):

@@ -6,8 +6,8 @@
     reranking:PATH        JSON lines: query, positive (texts), negative (texts)
     retrieval:FOLDER      corpus.jsonl (_id, text, optionally title), queries.jsonl (_id, text), qrels/test.tsv (BEIR)
 
-Tables are .csv, .tsv, .jsonl, .json or .parquet.  A column may have another of the names below, or be the only one
-left, unless that holds numbers or dates.
+Tables are .csv, .tsv, .jsonl, .json, .parquet or .xlsx; behind the name of one may stand :: and its encoding or sheet.
+A column may have another of the names below, or be the only one left, unless that holds numbers or dates.
 """
 
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from selfsent.corpus.formats import TABLES
-from selfsent.corpus.sources import read_lines, read_rows
+from selfsent.corpus.sources import read_lines, read_rows, resolve_sources
 from selfsent.errors import DataError
 from selfsent.evaluation.own_files.labelled import Clustering, FewShot, Labelled, PairClassification
 from selfsent.evaluation.own_files.retrieval import Ranking
@@ -48,7 +48,7 @@ def read_custom_task(task: str) -> Task:
     """
     kind, _, place = task.partition(":")
     path = Path(place)
-    if not place or not os.path.exists(path):  # noqa: PTH110 - unlike that of Path, it takes any name
+    if not place or not _exists(path):
         raise DataError(f"{task}: there is no file or folder {place!r}")
     return KINDS[kind](task, path)
 
@@ -88,7 +88,7 @@ def read_labelled(
     Raises:
         DataError: no such file, or one without texts and labels.
     """
-    if not path.exists():
+    if not _exists(path):
         raise DataError(f"there is no file or folder {str(path)!r}: give a table with the columns text and label")
     tables = [_table(path, "train"), _table(path, "test")] if path.is_dir() else [path]
     pairs: Labelled = []
@@ -202,10 +202,19 @@ def is_custom(task: str) -> bool:
     return bool(colon) and kind in KINDS
 
 
+def _exists(path: Path) -> bool:
+    return os.path.exists(path) or _is_part(path)  # noqa: PTH110 - unlike that of Path, it takes any name
+
+
+def _is_part(path: Path) -> bool:
+    """Tell whether a name is that of a file with an encoding or a sheet behind it."""
+    file, colons, _ = str(path).rpartition("::")
+    return bool(colons) and not os.path.exists(path) and os.path.isfile(file)  # noqa: PTH110, PTH113
+
+
 def _rows(path: Path) -> Rows:
-    rows: Rows = [
-        (str(where), {str(name).strip(): value for name, value in row.items()}) for where, row in read_rows(path)
-    ]
+    table = read_rows(resolve_sources([str(path)])[0] if _is_part(path) else path)
+    rows: Rows = [(str(where), {str(name).strip(): value for name, value in row.items()}) for where, row in table]
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
@@ -228,6 +237,11 @@ def _columns(path: Path, rows: Rows, *kinds: str, text: str | None = None) -> li
         guessed = kind != "label" and column not in NAMES[kind]
         if guessed and all(_NUMBER.fullmatch(str(row.get(column))) for _, row in rows):
             raise DataError(f"{path} has no column {kind!r}, and {column!r} holds numbers or dates: call it {kind!r}")
+    for column in (column for kind, column in zip(kinds, columns, strict=True) if kind != "label"):
+        empty = [where for where, row in rows if not str("" if row.get(column) is None else row[column]).strip()]
+        if empty:
+            others = f" (and {len(empty) - 1:,} more)" * bool(empty[1:])
+            raise DataError(f"{empty[0]} has nothing in {column!r}{others}: leave such rows out")
     return [
         [(_label if kind == "label" else _text)(where, row.get(column)) for where, row in rows]
         for kind, column in zip(kinds, columns, strict=True)
@@ -288,7 +302,7 @@ def _shared(train: Labelled, test: Labelled) -> list[str]:
     others = sorted({label for _, label in test} - known)
     return [
         *([f"{both:,} of {len(test):,} test texts are training texts, too: scores are too high"] * (both > 0)),
-        *([f"the classes {', '.join(others[:5])} are tested and never learned"] * bool(others)),
+        *([f"tested and never learned: {', '.join(others[:5])}{', ...' * bool(others[5:])}"] * bool(others)),
     ]
 
 

@@ -3,9 +3,10 @@
 import json
 
 import numpy as np
+import openpyxl
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import DataError, UserError
 from selfsent.evaluation.own_files import tasks
 
 
@@ -21,6 +22,30 @@ def test_a_table_with_a_split(tmp_path):
     path = write(tmp_path / "t.csv", 'text,label,split\n"a, b",x,train\nc,y,train\nd,x,test\ne,y,dev\n')
     task = tasks.read_custom_task(f"classification:{path}")
     assert (task.train, task.test, task.parting) == ([("a, b", "x"), ("c", "y")], [("d", "x")], "as given")
+
+
+@pytest.mark.parametrize(("name", "part"), [("t.csv", "cp1252"), ("t.xlsx", "Jan")])
+def test_the_encoding_or_sheet_of_a_table_stands_behind_its_name(tmp_path, name, part):
+    rows = [("text", "label"), ("Ü", "x"), ("a", "y"), ("b", "y")]
+    if part == "Jan":
+        book = openpyxl.Workbook()
+        book.active.append(["notes"])
+        for row in rows:
+            (book["Jan"] if part in book.sheetnames else book.create_sheet(part)).append(row)
+        book.save(tmp_path / name)
+    else:
+        (tmp_path / name).write_text("\n".join(map(",".join, rows)), encoding=part)
+    place = tmp_path / f"{name}::{part}"
+    assert tasks.read_labelled(place) == rows[1:]
+    assert tasks.read_custom_task(f"clustering:{place}").documents == ["Ü", "a", "b"]
+    with pytest.raises(DataError, match="there is no file or folder"):
+        tasks.read_custom_task(f"clustering:{tmp_path}/none.csv::cp1252")
+
+
+def test_rows_without_a_text_are_told_together(tmp_path):
+    path = write(tmp_path / "t.csv", "text,label\n,x\na,x\n ,y\nb,y\n")
+    with pytest.raises(DataError, match=r"line 2 has nothing in 'text' \(and 1 more\): leave such rows out"):
+        tasks.read_custom_task(f"classification:{path}")
 
 
 def test_a_folder_of_two_files(tmp_path):
@@ -52,7 +77,7 @@ def test_texts_and_classes_of_a_given_split_that_spoil_its_scores_are_told(tmp_p
     path = write(tmp_path / "t.csv", "text,label,split\na,x,train\nb,y,train\nA,x,test\nc,z,test\nd,y,test\n")
     assert tasks.read_custom_task(f"classification:{path}").notes == [
         "1 of 3 test texts are training texts, too: scores are too high",
-        "the classes z are tested and never learned",
+        "tested and never learned: z",
     ]
 
 
