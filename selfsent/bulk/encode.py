@@ -154,8 +154,7 @@ def encode_to(
     engine = engine or (lambda job, blocks: (write_block(encoder, job, *block) for block in blocks))
     rows, resumed, missing = _run(job, _plan(job, sources, column), read, engine, overwrite, progress)
     written = str(output) if is_url(output) else Path(output)
-    if not dtype.endswith("binary"):  # packed bits have no length
-        _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), truncate_dim, progress)
+    _say_lengths(encoder.embed(["a"], truncate_dim=truncate_dim, precision=precision), job, progress)
     if needs_ranges(dtype) and not missing:
         _say_ranges(written, dtype, ranges or f"the first {min(rows, shard_rows):,} texts", progress)
     return Encoded(output=written, rows=rows, width=job.width, resumed=resumed, missing=missing)
@@ -172,10 +171,10 @@ def _require_given(encoder: TextEncoder, corpus: object, texts: object) -> Encod
     return as_encoder(encoder)
 
 
-def _say_lengths(vectors: NDArray[np.float32], cut: int | None, progress: Progress) -> None:
+def _say_lengths(vectors: NDArray[np.float32], job: BlockJob, progress: Progress) -> None:
     length = float(np.linalg.norm(vectors))
-    if length and abs(length - 1) > _UNIT:
-        why = "because they are cut" if cut else "as this encoder gives them"
+    if length and abs(length - 1) > _UNIT and not job.dtype.endswith("binary"):  # packed bits have no length
+        why = "because they are cut" if job.dimensions else "as this encoder gives them"
         progress.say(f"the vectors have other lengths than 1, {why}: compare them by cosine")
 
 

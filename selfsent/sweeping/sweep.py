@@ -130,13 +130,7 @@ def sweep(
             folder, space, points, trials=trials, seed=recipe.seed, tpe=sampler == "tpe", prune=prune
         )
         running = _Sweep(recipe, seeds, prune, resolve, folder, journal, progress)
-        try:
-            running.run()
-        except UserError:
-            if not resume and not (folder / REFERENCE).exists():  # nothing was trained: what was asked may be changed
-                for name in (JSON, JOURNAL):
-                    atomic.remove(folder / name)
-            raise
+        running.run()
         outcome = running.judge([swept.key for swept in space])
         write_outcome(outcome, plan)
         return outcome
@@ -198,7 +192,13 @@ class _Sweep:
     def run(self) -> None:
         """Train the recipe as it is, then one trial after the other."""
         self.progress.say(f"{AS_IT_IS}: {self.seeds} seed{'s' if self.seeds > 1 else ''}")
-        self.reference = self._train(self.recipe, self.folder / REFERENCE, self.progress)
+        try:
+            self.reference = self._train(self.recipe, self.folder / REFERENCE, self.progress)
+        except UserError:
+            if not (self.folder / REFERENCE).exists():  # nothing was trained: what was asked may be changed
+                for name in (JSON, JOURNAL):
+                    atomic.remove(self.folder / name)
+            raise
         as_it_is = SweepTrial(state="complete", runs=self.reference)
         self.tried = {_identity(self.recipe): replace(as_it_is, score=as_it_is.dev)}
         for trial in self.journal.ended():

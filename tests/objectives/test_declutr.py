@@ -164,7 +164,7 @@ def test_a_corpus_of_short_documents_is_refused_with_what_to_set(encoder):
     with pytest.raises(UserError, match=f"none of 3 documents has .* the longest has 48: {mend}"):
         make(encoder).choose(np.array([50, 20, 30], np.int32))
     assert make(encoder, max_length=7, min_length=3).choose(np.array([50, 20, 30], np.int32)).sum() == 2
-    with pytest.raises(UserError, match="of them, or objective.num_anchors=1, or objective.short_doc"):
+    with pytest.raises(UserError, match=r"of them, or objective\.num_anchors=1, or objective\.short_doc"):
         make(encoder).choose(np.array([150, 20, 140], np.int32))
 
 
