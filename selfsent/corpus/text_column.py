@@ -34,7 +34,7 @@ def text_column(rows: Iterable[tuple[object, Mapping[str, Any]]], name: str, pro
             f"{name} has one column, {names[0][:80]!r}, which is a whole row: part its columns by a comma, semicolon, "
             "tab or bar, or write sep=; as its first line"
         )
-    values = {column: [row[column] for row in first if row.get(column) not in (None, "")] for column in names}
+    values = {column: [row[column] for row in first if str(row.get(column) or "").strip()] for column in names}
     prose = {column: mean for column in names if (mean := _prose(values[column]))}
     if not prose:
         return "text"  # which is refused with the names that there are

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ from selfsent.runtime import hardware
 from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import atomic, locks
 from selfsent.storage.provenance import versions
-from selfsent.storage.run_folder import Run
+from selfsent.storage.run_folder import PLAN, Run
 from selfsent.text import clean
 
 FORMATS = ("onnx", "onnx-int8", "static", "smaller", "whitened")
@@ -98,7 +99,7 @@ def export_model(
         to: "onnx", "onnx-int8" (both need the extra ``onnx``), "static", "smaller" (``encoder.principal_axes``) or
             "whitened" (``encoder.partial_whitening``).
         corpus: text without labels, for the verdict, and to learn static vectors or whitening from.  Default: that of
-            the run.
+            the run, or of the selection.
         out: the folder to write.  Default: ``exports/`` and the name of the model and of the format.
         accept_loss: keep an export that lost; its card says what it lost.
         overwrite: replace an earlier export; nothing else is ever replaced.
@@ -242,10 +243,8 @@ def _reading(model: str | Path, language: str, column: str | None, *, own: bool)
     """Return how text is read: columns and splitting of the run's ``own`` text are those that it was trained with."""
     settings = {} if language == CorpusConfig.language else {"language": language}
     settings |= {} if column is None else {"column": column}
-    run = Run(Path(model).parent)
-    if own and Path(model).name == "model" and (run.folder / "config.json").is_file():
-        corpus = run.config().get("recipe", {}).get("corpus") or {}
-        settings = {name: corpus[name] for name in _OF_RUN if name in corpus} | settings
+    corpus = _own_text(model)[1] if own else {}
+    settings = {name: corpus[name] for name in _OF_RUN if corpus.get(name) is not None} | settings
     return build_config(CorpusConfig, settings, "corpus")
 
 
@@ -274,17 +273,26 @@ def _texts(drawn: Sequence[Document], material: VerdictMaterial, language: str) 
 
 
 def _sources(model: str | Path, corpus: Sequence[str | Path] | str | Path | None) -> list[str]:
-    """Return the sources that were given, or those that the run of a model was trained on."""
+    """Return the sources that were given, or those of the run or the selection of a model."""
     if corpus is not None:
         return source_names(corpus)
-    run = Run(Path(model).parent)
-    if Path(model).name == "model" and (run.folder / "config.json").is_file():
-        texts = run.config().get("recipe", {}).get("texts", ())
-        if texts:
-            return [str(text) for text in texts]
+    if texts := _own_text(model)[0]:
+        return texts
     raise ConfigurationError(
         f"no text is known to judge an export of {model} by: give some of yours, without labels, with --corpus"
     )
+
+
+def _own_text(model: str | Path) -> tuple[list[str], dict[str, Any]]:
+    """Return the text that the run or the selection of a model read, and the settings that it was read with."""
+    folder = Path(model).parent
+    if Path(model).name == "model" and (folder / "config.json").is_file():
+        recipe = Run(folder).config().get("recipe", {})
+        return [*map(str, recipe.get("texts", ()))], recipe.get("corpus") or {}
+    if Path(model).name.startswith("model") and (folder / PLAN).is_file():
+        asked = atomic.read_sealed(folder / PLAN, "name the text with --corpus")["asked"]
+        return asked["sources"], asked["settings"]["corpus"]
+    return [], {}
 
 
 def _name_of(model: str | Path) -> str:

@@ -114,9 +114,10 @@ def _for_lines(board: Scoreboard, base: Candidate) -> tuple[Candidate, str]:
     strong = board.strength()
     if strong is None:
         return _compared(board, base)
+    by = f" ({strong.value:+.1f} against builtin-static, {strong.interval})" * (base.name != "builtin-static")
     return base, (
-        f"For search, keep {base.name} as it is: on general text it is no weak encoder ({strong.value:+.1f} against "
-        f"builtin-static, {strong.interval}), and single lines show too little to train such a one."
+        f"For search, keep {base.name} as it is: on general text it is no weak encoder{by}, and single lines show too "
+        "little to train such a one."
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError
 from selfsent.evaluation.label_free.material import choose_tests
 from selfsent.export import export
-from selfsent.export.export import export_model
+from selfsent.export.export import _reading, _sources, export_model
 from selfsent.export.gate import NOISE, guard_noise, judge_export
 from selfsent.storage import atomic
 
@@ -158,6 +159,12 @@ def test_text_of_a_run_is_read_with_the_column_of_the_run(tmp_path, corpus):
     with pytest.raises(CorpusError, match="has no column 'words'"):
         export_model(run.model, "static", column="words", **given)
     assert export_model(run.model, "static", column="body", **given).judgement.original.scores
+    selection = tmp_path / "selection"
+    shutil.copytree(run.model, selection / "model-other")
+    asked = {"sources": [str(corpus)], "settings": {"corpus": {"column": None, "language": "de"}}}
+    atomic.write_sealed(selection / "plan.json", {"asked": asked})
+    assert _sources(selection / "model-other", None) == [str(corpus)]
+    assert _reading(selection / "model-other", "en", None, own=True).language == "de"
 
 
 def test_too_few_documents_to_learn_from_are_counted(folders, corpus, tmp_path):
