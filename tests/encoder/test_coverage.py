@@ -125,4 +125,4 @@ def test_vectors_of_zeros_are_counted(tmp_path):
     table[make_tokenizer().unk_token_id] = 0
     encode_to(tmp_path / "vectors.npy", static_vectors(table), [tmp_path / "texts.txt"], progress=told)
     assert (~np.load(tmp_path / "vectors.npy").any(axis=1)).sum() == 2
-    assert any("2 of the vectors are zeros" in line for line in told.lines)
+    assert any("vectors of zeros: 2;" in line for line in told.lines)

@@ -455,7 +455,7 @@ def test_a_plan_says_what_each_row_is_what_all_share_and_how_it_is_averaged():
         "base bert-base-uncased",
         "rate 3e-05",
         "batch 192",
-        "1 epochs (5,209 steps)",
+        "1 epoch (5,209 steps)",
         "seeds 42 43 44",
         "best of sickr-dev, every 250",
         "max_grad_norm 1.0, adam_epsilon 1e-08, adam_bias_correction True",
