@@ -62,9 +62,8 @@ def _recipe(row: PlannedRow, options: ReproduceOptions) -> Recipe:
 
 def _run(recipe: Recipe, options: ReproduceOptions) -> dict[str, str]:
     train, steps = recipe.train, training_cost(recipe).steps
-    length = f"{steps:,} steps"
-    if not train.steps:
-        length = f"{train.epochs:g} epoch{'s' * (train.epochs != 1)} ({length})"
+    passes = f"{train.epochs:g} epoch{'s' * (train.epochs != 1)}"
+    length = f"{steps:,} steps" if train.steps else f"{passes} ({steps:,} steps)"
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     chosen = "the last weights" if train.select == "last" else f"best of {train.select}, every {train.evaluate_every}"
     return {
