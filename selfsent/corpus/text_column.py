@@ -34,7 +34,7 @@ def text_column(rows: Iterable[tuple[object, Mapping[str, Any]]], name: str, pro
             f"{name} has one column, {names[0][:80]!r}, which is a whole row: part its columns by a comma, semicolon, "
             "tab or bar, or write sep=; as its first line"
         )
-    values = {column: [row[column] for row in first if str(row.get(column) or "").strip()] for column in names}
+    values = {column: [row[column] for row in first if _said(row.get(column))] for column in names}
     prose = {column: mean for column in names if (mean := _prose(values[column]))}
     if not prose:
         return "text"  # which is refused with the names that there are
@@ -51,6 +51,10 @@ def text_column(rows: Iterable[tuple[object, Mapping[str, Any]]], name: str, pro
         for value in values[column][:_LINES]:
             progress.say(f"  {column[:40]}: {clean.one_line(str(value)[: 2 * _WIDTH])[:_WIDTH]}")
     return taken
+
+
+def _said(value: object) -> bool:
+    return value is not None and bool(str(value).strip())
 
 
 def _prose(values: Sequence[Any]) -> float:

@@ -33,7 +33,7 @@ def encode(
         precision: "fp32", "bf16", or "auto" for bf16 where this machine is faster at it.
 
     Raises:
-        UserError: an unknown prompt name or precision, or more dimensions than there are.
+        UserError: a text that is no string, an unknown prompt name or precision, or more dimensions than there are.
 
     Examples:
         >>> encoder = selfsent.load("builtin")

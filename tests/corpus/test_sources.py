@@ -700,7 +700,8 @@ def test_quotation_marks_of_a_tsv_file_are_those_of_csv_where_all_are(tmp_path, 
 
 
 def test_a_number_among_the_first_values_of_the_column_that_is_found_is_shown(tmp_path):
-    rows = [{"n": 1, "body": "a text of words"}, {"n": 2, "body": 5}, {"n": 3, "body": "another text"}]
+    bodies = ["a text of words", 5, "another text", None, " "]
+    rows = [{"n": 0, "body": body, "mostly": 0 if number else "some words"} for number, body in enumerate(bodies)]
     (source,), said, progress = resolve_sources([str(write(tmp_path / "a.jsonl", as_jsonl(rows)))]), [], Progress()
     progress.say = said.append
     with pytest.raises(CorpusError, match="line 3: column 'body' holds an int: it must hold text"):
