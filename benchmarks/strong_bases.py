@@ -14,6 +14,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
@@ -31,10 +32,7 @@ from selfsent.selection.scoreboard import short_name
 METHODS = ("simcse", "scd", "denosent", "whitenedcse", "declutr", *PEERS)
 OF_DOCUMENTS = ("declutr", "gpl", "gpl-lora")  # several spans or sentences of one text
 OWN, MILD = "own", "3e-6"
-SETTINGS = {
-    OWN: ["train.steps=100"],
-    MILD: ["train.steps=50", f"train.learning_rate={MILD}", "train.warmup_steps=0"],
-}
+STEPS = {OWN: 100, MILD: 50}
 PEER_RATES = {"tsdae": 3e-5, "gpl": 2e-5, "gpl-lora": 2e-5}  # as published; with LoRA ten times as much
 COLLECTIONS = ("cranfield", "cacm", "med")
 LINES = ("banking77", "clinc150", "stackoverflow")
@@ -43,7 +41,8 @@ LINES = ("banking77", "clinc150", "stackoverflow")
 class Text:
     """What a text trains on, and what judges an encoder of it."""
 
-    def __init__(self, name: str, data: Path, folder: Path) -> None:
+    def __init__(self, name: str, data: Path, folder: Path, precision: str) -> None:
+        self.precision = precision
         self.documents = name in COLLECTIONS
         self.path = folder / "lines.txt"
         if self.documents:
@@ -59,33 +58,35 @@ class Text:
 
     def score(self, model: str | Path) -> float:
         """Return what people or labels give an encoder."""
-        encoder = selfsent.load(model)
+        encode = partial(selfsent.encode, selfsent.load(model), precision=self.precision)
         if self.documents:
             sides = (self.collection.queries.values(), self.texts)
-            asked, found = (unit(selfsent.encode(encoder, [*each])) for each in sides)
+            asked, found = (unit(encode([*each])) for each in sides)
             best = np.argsort(-asked @ found.T, axis=1, kind="stable")[:, :10]
             names = [[self.collection.names[row] for row in rows] for rows in best]
             return self.collection.judge(dict(zip(self.collection.queries, names, strict=True)))
-        sides = [selfsent.encode(encoder, [text for text, _ in side]) for side in (self.train, self.test)]
+        sides = [encode([text for text, _ in side]) for side in (self.train, self.test)]
         labels, answers = ([label for _, label in side] for side in (self.train, self.test))
         return mean(judge(*sides, labels, answers))
 
 
-def measure(text: Text, base: str, method: str, setting: str, seed: int, folder: Path) -> float:
+def measure(text: Text, base: str, method: str, setting: str, seed: int, steps: int, folder: Path) -> float:
     """Train a method, and judge what it gives."""
     if method in PEERS:
-        steps, rate = (100, PEER_RATES[method]) if setting == OWN else (50, float(MILD))
+        rate = PEER_RATES[method] if setting == OWN else float(MILD)
         return text.score(train_peer(method, text.texts, base, steps, rate, seed, folder / "model"))
     settings = [
         *("train.select=last", "train.evaluate_every=0", "train.baselines=false", "encoder.pooling=mean"),
-        *SETTINGS[setting],
+        f"train.steps={steps}",
     ]
+    if setting == MILD:
+        settings += [f"train.learning_rate={MILD}", "train.warmup_steps=0"]
     if not text.documents:
         settings.append("corpus.split=no")
     if method == "declutr":  # abstracts are shorter than the 2,048 tokens of the published spans
         settings.append("objective.max_length=40")
     if (method, setting) == ("denosent", OWN):  # published with 500 steps of warm-up, more than there are here
-        settings.append("train.warmup_steps=20")
+        settings.append(f"train.warmup_steps={steps // 5}")
     run = selfsent.train(method, corpus=text.path, base=base, out=folder / "run", seed=seed, settings=settings)
     return text.score(run.model)
 
@@ -120,14 +121,16 @@ def main() -> None:
     parser.add_argument("--base", action="append", default=[])
     parser.add_argument("--texts", default=",".join((*COLLECTIONS, *LINES)))
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--settings", default=",".join(SETTINGS))
+    parser.add_argument("--settings", default=",".join(STEPS))
     parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--steps", type=int, help="train so many instead, in every setting (then of another OUT)")
+    parser.add_argument("--precision", default="auto", help="of the vectors that are judged")
     parser.add_argument("--table", action="store_true", help="only print the table")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.texts.split(",") if not given.table else ():
         with tempfile.TemporaryDirectory() as scratch:
-            text = Text(name, given.data, Path(scratch))
+            text = Text(name, given.data, Path(scratch), given.precision)
             for base in given.base:
                 jobs = [
                     job
@@ -143,8 +146,9 @@ def main() -> None:
                     if method is None:
                         row["score"] = text.score(base)
                     else:
+                        steps = given.steps or STEPS[setting]
                         with tempfile.TemporaryDirectory() as folder:
-                            row["score"] = measure(text, base, method, setting, int(seed), Path(folder))
+                            row["score"] = measure(text, base, method, setting, int(seed), steps, Path(folder))
                     target.write_text(json.dumps(row), encoding="utf-8")
                     print(json.dumps(row), flush=True)
     table(given.out)

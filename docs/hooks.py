@@ -103,7 +103,10 @@ def settings() -> str:
         for preset, changes in method.presets.items():
             changed = ", ".join(f"`{key}={value}`" for key, value in registry.preset_settings(changes).items())
             page += [f"\nPreset `{preset}`: {changed}."]
-    page += ["\n## fit", "For `selfsent fit`, whose keys have no prefix; those of `corpus.*` are taken, too.\n"]
+    page += [
+        "\n## fit",
+        "For `selfsent fit`, whose keys have no prefix; `corpus.*` that say how text is read, too.\n",
+    ]
     page += table(FitConfig, skip=("corpus.",))
     page += ["\n## pretrain", "For `selfsent pretrain`, whose keys have no prefix.\n", *table(PretrainConfig)]
     page += ["\n## pretrain --size static\n", *table(StaticConfig)]

@@ -117,7 +117,7 @@ def encode_to(
             "binary" or "ubinary".
         ranges: of int8 and uint8: a file of an earlier call.  Default: those of the first block.  They are written
             beside the output, as ``NAME.ranges.npy`` (2, D), because queries need the same.
-        overwrite: replace an output of an earlier call, once the new one is whole; nothing else is ever replaced.
+        overwrite: replace an output of an earlier call, once the new one is whole; a file of another form never is.
         part: encode this share alone; the output appears, with the bytes of an unsplit job, when all parts are done.
         shard_rows: of a block: its texts are sorted by length together, and at most its work is lost by a kill.
         chunk_characters: of a block that are tokenised together, which takes some 160 bytes each.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, ModelArgument, Overwrite, open_display
+from selfsent.cli.options import Column, ModelArgument, OverwriteAny, open_display
 
 
 def classify(
@@ -21,7 +21,7 @@ def classify(
             "--out", "-o", help="The classifier, a .joblib file; with --texts their labels, a .csv or .jsonl file"
         ),
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteAny = False,
 ) -> object:
     """Train a classifier on the vectors of MODEL, and say by cross-validation how often it is right.
 

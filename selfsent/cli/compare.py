@@ -56,7 +56,7 @@ def compare(
 
     Example: selfsent compare tickets.jsonl builtin runs/tickets
 
-    Example: selfsent compare old-1/model,old-2/model,old-3/model new-1/model,new-2/model,new-3/model --tasks sts
+    Example: selfsent compare old-1/model,old-2/model new-1/model,new-2/model --tasks sts --data senteval
     """
     if texts:
         _require_default("--texts", text=text, tasks=tasks, data=data, max_length=max_length, out=out, details=details)

@@ -40,16 +40,18 @@ def fit(
         int | None, typer.Option(help="Of what is kept, by principal axes  \\[default: all that it has]", min=1)
     ] = None,
     update: Annotated[
-        Path | None, typer.Option(help="An earlier selection: what it kept is made again of its text and TEXT")
+        Path | None,
+        typer.Option(help="Folder of an earlier selection: what it kept is made again from its text and TEXT together"),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time budget in minutes  \\[default: 10]")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the selection")] = Path("runs/fit"),
     set_: Annotated[list[str] | None, settings_option("Change a setting: steps=500")] = None,
     resume: Resume = False,
 ) -> object:
-    """Find the best encoder for your text: candidates are trained and compared on documents that none has seen.
+    """Find the best encoder for your text: candidates are made, and compared on documents that none has seen.
 
-    The base is kept unless a candidate is surely better.  `selfsent settings fit` lists what --set changes.
+    For search, static vectors are put beside the base as two of its figures ask for, unless held-out documents say that
+    this is surely worse.  `selfsent settings fit` lists what --set changes.
     """
     with loading("torch and transformers") as display:
         from selfsent.cli.search import search_line

@@ -47,7 +47,9 @@ Split = Annotated[
 ]
 Documents = Annotated[int, typer.Option(help="Maximum number of documents for the verdict", min=50)]
 
-Data = Annotated[Path | None, typer.Option(help="Evaluation data in SentEval's layout, or hub: copies on the hub")]
+Data = Annotated[
+    Path | None, typer.Option(help="For sts and other labelled tasks: a folder in SentEval's layout, or hub")
+]
 Classifier = Annotated[
     str, typer.Option(help="For labelled tasks: senteval_full, senteval_fast, senteval_mlp, sklearn")
 ]
@@ -67,6 +69,7 @@ Scores = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The first seed of every random draw  \\[default: 42]")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume what is in --out")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command")]
+OverwriteAny = Annotated[bool, typer.Option("--overwrite", help="Replace --out also where it is something else")]
 Engine = Annotated[str, typer.Option(help="embedded: this process; ray: workers of a Ray cluster")]
 Workers = Annotated[int | None, typer.Option(help="Of the engine ray  \\[default: one a core of the cluster]")]
 

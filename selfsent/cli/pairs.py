@@ -49,7 +49,9 @@ def mine(
     ] = "paraphrases",
     split: Split = "auto",
     column: Column = None,
-    positive_column: Annotated[str, typer.Option(help="Where a row has it, its text's positive")] = "positive",
+    positive_column: Annotated[
+        str, typer.Option(help="Column with the positive of a row's text, where it has one")
+    ] = "positive",
     language: Language = "en",
     set_: Annotated[list[str] | None, settings_option("Change a setting: margin=1.3")] = None,
 ) -> object:

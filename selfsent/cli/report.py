@@ -5,18 +5,15 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import loading
+from selfsent.cli.options import OverwriteAny, loading
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as train writes them")],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The page; an earlier one is replaced.  RUN/report.html, or, of several runs, report.html unless given"
-        ),
+        Path | None, typer.Option(help="The page  \\[default: RUN/report.html; of several runs report.html]")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace --out also where it is no such page")] = False,
+    overwrite: OverwriteAny = False,
 ) -> object:
     """Write one self-contained HTML page: verdict, scores, curves, map, neighbours, and how to repeat the run.
 

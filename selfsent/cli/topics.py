@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selfsent.cli.options import Column, ModelArgument, Overwrite, open_display
+from selfsent.cli.options import Column, ModelArgument, OverwriteAny, open_display
 
 
 def topics(
@@ -18,7 +18,7 @@ def topics(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The page; a table of texts and topics, .csv, is written beside it")
     ] = Path("topics.html"),
-    overwrite: Overwrite = False,
+    overwrite: OverwriteAny = False,
 ) -> object:
     """Group texts by meaning: one self-contained HTML page, and a table of every text with its topic.
 

@@ -48,7 +48,8 @@ class IndexConfig:
         None, "that vectors are put into; None: twice the square root of their number", ge=1, le=1_000_000
     )
     bits: Literal[1, 8] = setting(
-        8, "of a dimension in the lists, which propose what the float16 vectors decide; 1 (RaBitQ) takes a sixth of it"
+        8,
+        "of a dimension in the lists, which propose what the float16 vectors decide; 1 (RaBitQ) takes a fifth of it",
     )
     recall: float = setting(
         0.97, "recall@10 against exact search that the number of lists in a search is raised for", gt=0, le=1
