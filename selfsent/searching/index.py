@@ -243,10 +243,10 @@ class Index(Printed, IndexReader):
             raise ConfigurationError("the query is empty: say what to look for")
         if top < 1:
             raise ConfigurationError(f"top = {top} does not fit: give 1 or more")
-        require_options(mode, words, feedback)
         if not self.is_current():
             vars(self).update(vars(Index.open(self.folder, self._encoder)))
         mode = mode or self.mode_with(words)
+        require_options(mode, words, feedback)
         encoder = self.load_encoder()
         if measure_coverage(encoder, [query]).lost:
             if mode != "dense":  # the number of a spare part, say: its words may be in the documents

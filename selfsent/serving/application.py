@@ -213,7 +213,7 @@ def build_application(
     application.include_router(embedding_routes(models, embedder, batcher, metrics))
     application.include_router(ranking_routes(models, embedder))
     if indexes:
-        application.include_router(search_routes(indexes, models, embedder))
+        application.include_router(search_routes(indexes, embedder))
 
     @application.get("/docs", include_in_schema=False)
     async def reference() -> Response:

@@ -10,14 +10,16 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from selfsent.encoder.quantize import unit
+from selfsent.errors import ConfigurationError
 from selfsent.runtime.templates import template_environment
 from selfsent.searching.reader import Hit
+from selfsent.searching.settings import require_options
 from selfsent.serving.embedder import Embedder, Wanted
 from selfsent.serving.protocol import Refusal, SearchRequest, json_response
-from selfsent.serving.served import ServedIndex, ServedIndexes, ServedModels, rounded
+from selfsent.serving.served import ServedIndex, ServedIndexes, rounded
 
 
-def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedder) -> APIRouter:
+def search_routes(indexes: ServedIndexes, embedder: Embedder) -> APIRouter:
     """Build the routes."""
     router = APIRouter()
     thread = ThreadPoolExecutor(1, "search")  # as many as compute: a search uses every core
@@ -25,8 +27,10 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         thread.submit(served.map_points)  # before the first search, which needs the map
 
     @router.get("/search")
-    async def list_indexes() -> Response:
+    async def list_indexes(query: str | None = None) -> Response:
         """List the indexes."""
+        if query is not None:
+            raise Refusal("Tokenizer", "GET /search lists the indexes: search with POST /search")
         return json_response({"indexes": [_outline(served) for served in indexes]})
 
     @router.post("/search")
@@ -35,15 +39,17 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         chosen = list(indexes) if body.index is None else [indexes.find(body.index)]
         if not body.query.strip():
             raise Refusal("Empty", "the query is empty: say what to look for")
+        try:
+            require_options(body.mode, body.words, body.feedback)
+        except ConfigurationError as error:
+            raise Refusal("Tokenizer", str(error)) from error
         results = [await _search(served, body, request) for served in chosen]
         return json_response({"query": body.query, "results": results})
 
     async def _search(served: ServedIndex, body: SearchRequest, request: Request) -> dict[str, Any]:
         began = time.monotonic()
         served = await asyncio.get_running_loop().run_in_executor(thread, indexes.current, served.name)
-        index, model = served.index, models.find(served.model)
-        if model.digest != index.facts["fingerprint"]["digest"]:
-            raise Refusal("Backend", f"{model.name} changed since {served.name} was made: make the index again")
+        index, model = served.index, served.model
         no_word = Refusal("Tokenizer", f"{model.name} knows no word of the query: ask in the language of its texts")
         mode = body.mode or index.mode_with(body.words)
         is_unknown = await embedder.beside(len(body.query), model.encoder.knows_nothing, body.query)
@@ -70,7 +76,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
         hits, (point, *points) = await asyncio.get_running_loop().run_in_executor(thread, find)
         return {
             "index": served.name,
-            "model": served.model,
+            "model": model.name,
             "mode": mode,
             "seconds": round(time.monotonic() - began, 4),
             "place": rounded(point),
@@ -102,7 +108,7 @@ def search_routes(indexes: ServedIndexes, models: ServedModels, embedder: Embedd
 def _outline(served: ServedIndex) -> dict[str, Any]:
     return {
         "name": served.name,
-        "model": served.model,
+        "model": served.model.name,
         "documents": len(served.index),
         "mode": served.index.mode,
         "description": served.index.describe(),

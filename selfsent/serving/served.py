@@ -14,12 +14,12 @@ from selfsent.encoder.folder import SHIPPED
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.released import find_encoder
-from selfsent.errors import ConfigurationError, SelfsentError
+from selfsent.errors import ConfigurationError, SelfsentError, first_line
 from selfsent.progress import SILENT, Progress
 from selfsent.runtime.hardware import one_thread
 from selfsent.searching.index import Index
 from selfsent.searching.overview import DriftGauge, Overview, survey_index
-from selfsent.searching.writer import MANIFEST, stamp_of
+from selfsent.searching.writer import MANIFEST, lasting, stamp_of
 from selfsent.serving.protocol import Refusal
 
 Stamp = tuple[tuple[object, ...], ...]  # name, size, time of change of every file that counts; () where there is none
@@ -88,15 +88,16 @@ class ServedByName(ABC, Generic[ServedT]):
         reloaded = []
         with self._lock:
             for served in self:
-                unchanged = self._stamp(served.source) in (served.stamp, ())
-                if unchanged and not (asked and self.reopens_all):
-                    continue
                 try:
+                    unchanged = self._stamp(served.source) in (served.stamp, ())
+                    if unchanged and not (asked and self.reopens_all):
+                        continue
                     self._served[served.name] = opened = self._open(served.name, served.source)
-                except (SelfsentError, OSError) as error:
-                    if asked or self._said.get(served.name) != str(error):
-                        progress.say(f"warning: {served.name} stays as it was opened: {error}")
-                    self._said[served.name] = str(error)
+                except Exception as error:  # whatever it is, memory too: what is open goes on
+                    why = str(error) if isinstance(error, SelfsentError | OSError) else first_line(error)
+                    if asked or self._said.get(served.name) != why:
+                        progress.say(f"warning: {served.name} stays as it was opened: {why}")
+                    self._said[served.name] = why
                     continue
                 self._said.pop(served.name, None)
                 reloaded.append(served.name)
@@ -139,14 +140,20 @@ class ServedModels(ServedByName[ServedModel]):
                 self.open_model(argument)
             else:
                 self.open_model(source, name)
+        self.settle()
+
+    def settle(self) -> None:
+        """Decide whether one model answers to every name; one that an index brings later takes nothing from it."""
+        self._alone = len(self) == 1
 
     def find(self, name: str | None) -> ServedModel:
-        """Return the model of this name, or the first; the only one by whatever name.
+        """Return the model of this name, or the first; where it was alone at the start, that by whatever name.
 
         Raises:
             Refusal: there are several, and none of this name.
         """
-        return super().find(None if len(self) == 1 else name)
+        known = name in self._served or name in [model.source for model in self]
+        return super().find(None if self._alone and not known else name)
 
     def _short(self, source: str) -> str:
         """Return what a model is called: a folder by its last name that says something."""
@@ -195,10 +202,10 @@ class ServedModels(ServedByName[ServedModel]):
 
 @dataclass(frozen=True, eq=False)
 class ServedIndex(Served):
-    """One open index, and the name of the model that made it."""
+    """One open index, and the model that made it, which stays with it where the server has a newer one."""
 
     index: Index
-    model: str
+    model: ServedModel
 
     def __str__(self) -> str:
         return f"{self.name}: {self.index.describe()}"
@@ -246,6 +253,7 @@ class ServedIndexes(ServedByName[ServedIndex]):
             name = folder.name or str(folder)
             name = str(folder) if name in self._served else name
             self._served[name] = self._open_index(name, str(folder))
+        models.settle()
 
     def _open(self, name: str, source: str) -> ServedIndex:
         opened = self._open_index(name, source)
@@ -256,13 +264,13 @@ class ServedIndexes(ServedByName[ServedIndex]):
         stamp, index = self._stamp(folder), Index.open(folder)
         digest, source = index.facts["fingerprint"]["digest"], index.facts["model"]
         model = next((model for model in self._models if model.digest == digest), None)
-        if model is None and source not in [model.source for model in self._models]:
+        if model is None and source not in [lasting(model.source) for model in self._models]:
             model = self._models.open_model(source)
         elif model is None and self._models.reload_changed():  # the model's folder holds another one by now, too
             model = next((model for model in self._models if model.digest == digest), None)
         if model is None or model.digest != digest:
             raise ConfigurationError(f"{folder} was made with another state of {source}: make the index again")
-        return ServedIndex(name, folder, stamp, index, model.name)
+        return ServedIndex(name, folder, stamp, index, model)
 
     def current(self, name: str) -> ServedIndex:
         """Return an index of this name, opened anew where its folder holds another state by now.
@@ -270,8 +278,9 @@ class ServedIndexes(ServedByName[ServedIndex]):
         Raises:
             Refusal: there is none of this name, or it was emptied or damaged.
         """
-        if self.find(name).index.is_current():
-            return self.find(name)
+        if (served := self.find(name)).index.is_current():
+            return served
+        name = served.name  # it may have been called by its source
         with self._lock:
             served = self.find(name)
             if served.index.is_current():  # another request has opened it meanwhile

@@ -108,6 +108,8 @@ def test_indexes_are_listed_and_lone_surrogates_in_a_query_are_no_error(client):
         ({"query": "rain", "index": "none"}, 404),
         ({"query": "rain", "mode": "magic"}, 422),
         ({"query": "rain", "top": 0}, 422),
+        ({"query": "rain", "mode": "dense", "words": 0.5}, 422),
+        ({"query": "rain", "mode": "bm25", "feedback": 5}, 422),
         ({"query": "мир"}, 422),
         ({}, 422),
     ],
@@ -116,6 +118,7 @@ def test_a_search_that_does_not_fit_is_refused(client, body, status):
     answer = client.post("/search", json=body)
     assert (answer.status_code, set(answer.json())) == (status, {"error", "error_type"})
     assert client.get("/search/map", params={"index": "none"}).status_code == 404
+    assert "POST /search" in client.get("/search", params={"query": "rain"}).json()["error"]
 
 
 def test_the_page_allows_no_request_to_another_server_and_no_index_has_no_page(client, bert):
@@ -201,10 +204,15 @@ def test_an_index_that_cannot_be_opened_again_is_said_and_stays_open(folders, tm
     assert said[1] == said[0]
     assert list(indexes) == [before]
     (folder / "index.json").write_bytes(sealed)
+    config = (model / "config.json").read_bytes()
+    (model / "config.json").write_text("{")
+    assert models.reload_changed(progress, asked=True) == []
+    assert "warning: m stays as it was opened: " in said[-1]
+    (model / "config.json").write_bytes(config)
     models.reload_changed()
     assert indexes.reload_changed() == ["index"]
     (now,) = indexes
-    assert now.model == "m"
+    assert now.model.name == "m"
     assert now.index.facts["fingerprint"] != before.index.facts["fingerprint"]
     shutil.rmtree(model)
     with pytest.raises(EncoderError):
@@ -269,11 +277,12 @@ def test_the_page_searches_as_one_types(browser, address):
 
 @pytest.mark.parametrize("where", ["another folder", "the same folder"])
 def test_an_index_that_is_embedded_again_answers_every_request_meanwhile_and_then_by_its_new_encoder(
-    bert, tmp_path, where
+    bert, tmp_path, where, monkeypatch
 ):
-    model, folder = shutil.copytree(bert, tmp_path / "model"), tmp_path / "index"
+    monkeypatch.chdir(tmp_path)
+    model, folder = shutil.copytree(bert, tmp_path / "mine"), tmp_path / "index"
     Index.make([write_corpus(tmp_path / "corpus.jsonl", TEXTS)], folder, model=model)
-    models, statuses, ended = ServedModels([str(model)], precision="fp32"), [], threading.Event()
+    models, statuses, ended = ServedModels(["mine"], precision="fp32"), [], threading.Event()
     indexes = ServedIndexes([folder], models)
     with TestClient(build_application(models, ServeConfig(), indexes=indexes)) as client:
 
@@ -284,6 +293,7 @@ def test_an_index_that_is_embedded_again_answers_every_request_meanwhile_and_the
         (asking := threading.Thread(target=ask)).start()
         if where == "the same folder":
             new = shutil.copytree(make_base(tmp_path / "other", seed=1), model, dirs_exist_ok=True)
+            assert models.reload_changed() == ["mine"]  # the index keeps the one that made it
         else:
             new = make_base(tmp_path / "other", seed=1)
         changed = Index.open(folder).embed_again(new)
@@ -294,6 +304,8 @@ def test_an_index_that_is_embedded_again_answers_every_request_meanwhile_and_the
         asking.join()
         hits = found_by(client, query=QUERY, mode="dense")["hits"]
     assert {*statuses} == {200}
+    assert models.find("text-embedding-3-small").name == "mine"  # as before
+    assert (len(models), len(indexes)) == (1 if where == "the same folder" else 2, 1)
     assert (changed.added, changed.deleted) == (len(TEXTS), len(TEXTS))
     expected = Index.make([tmp_path / "corpus.jsonl"], tmp_path / "expected", model=new).search(QUERY, mode="dense")
     assert [hit["cosine"] for hit in hits] == pytest.approx([hit.cosine for hit in expected], abs=1e-2)
