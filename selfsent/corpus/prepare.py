@@ -242,7 +242,7 @@ def _store(
     """Write the rows that are kept, and count their tokens before truncation."""
     counts, pieces = texts.counts, texts.pieces
     histogram = np.zeros(_LONGEST + 1, np.int64)  # rows by length, special tokens included
-    unknown = 0
+    unknown = tokens = longer_than = 0
     with Table(folder) as table, Table(texts.folder) as scratch:
         ids, whole_texts = table.ragged("ids", pieces.dtype), table.ragged("texts", np.uint8)
         lengths, keys = table.column("lengths", np.int32), table.column("keys", np.uint64)
@@ -256,6 +256,8 @@ def _store(
             whole_texts.append(*_chosen(texts.texts, start, kept))
             values, sizes = _chosen(texts.ids, start, kept)
             unknown += int((values == pieces.unknown).sum()) if pieces.unknown is not None else 0
+            tokens += int(sizes.sum())
+            longer_than += 0 if max_length is None else int((sizes + pieces.specials > max_length).sum())
             histogram += np.bincount(np.minimum(sizes + pieces.specials, _LONGEST), minlength=_LONGEST + 1)
             values, sizes = _framed(values, sizes, pieces, max_length)
             ids.append(values, sizes)
@@ -276,8 +278,8 @@ def _store(
     counts.max_length = max_length
     counts.median_length = int(np.searchsorted(below, 0.5 * counts.kept))
     counts.long_length = int(np.searchsorted(below, 0.95 * counts.kept))
-    counts.truncated = 0.0 if max_length is None else float(histogram[max_length + 1 :].sum() / counts.kept)
-    counts.unknown = unknown / max(1, int((np.arange(len(histogram)) - pieces.specials) @ histogram))
+    counts.truncated = longer_than / counts.kept
+    counts.unknown = unknown / max(1, tokens)
 
 
 def _chosen(column: Ragged, start: int, kept: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.int64]]:

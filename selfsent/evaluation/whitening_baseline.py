@@ -36,13 +36,13 @@ class Whitening:
         """Fit mean and maps to rows and return self; the covariance is divided by N.
 
         Raises:
-            ConfigurationError: no more rows than directions: the surplus directions would be amplified noise.
-            ValueError: the groups do not divide the dimensions evenly.
+            ConfigurationError: no more rows than directions: the surplus directions would be amplified noise; or the
+                groups do not divide the dimensions evenly.
         """
         rows, width = x.shape
         member_width = self.group_width if self.kind == "group" else width
         if width % member_width:
-            raise ValueError(f"groups of {member_width} do not divide {width} dimensions")
+            raise ConfigurationError(f"groups of {member_width} do not divide {width} dimensions: whiten another way")
         kept = min(self.columns or member_width, member_width)
         if rows <= kept:
             raise ConfigurationError(

@@ -257,6 +257,8 @@ class DeCLUTR(Objective):
         if self.config.span_unit == "whitespace":
             content = document[len(before) : len(document) - len(after)]
             words = str(self._tokenizer.decode(list(content))).split()
+            if len(words) < 2 * self.config.num_anchors * self.config.min_length:  # Chinese, say, has no spaces
+                words = []
 
         def cut(span: Span) -> list[int]:
             start, end = span

@@ -24,11 +24,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting
+from selfsent.corpus.tokenize import WordPieces
 from selfsent.encoder.batches import Tokens
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import embedding_width, tokenizer_of
 from selfsent.encoder.load import load_encoder
-from selfsent.errors import ConfigurationError
+from selfsent.encoder.open import encoder_digest
+from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.functional import similarity_matching
 from selfsent.objectives.base import Batch, EmbeddingQueue, Objective, Terms, Views, gather
 
@@ -55,10 +57,29 @@ class Distil(Objective):
             raise ConfigurationError("distil needs a teacher: --set objective.teacher=FOLDER, or a name on the hub")
         # Outside the module's parameters: the teacher is neither trained nor saved in checkpoints.
         self._teacher = [load_encoder(config.teacher)]
+        self._digest = torch.frombuffer(bytearray(encoder_digest(self._teacher[0]).encode()), dtype=torch.uint8)
         self.students = EmbeddingQueue(config.queue, embedding_width(encoder))
         self.teachers = EmbeddingQueue(config.queue, embedding_width(self._teacher[0]))
         self._tokenizer: Any = tokenizer_of(encoder)
+        pieces = WordPieces(self._tokenizer)  # a template around every text is the student's alone
+        self._around = len(pieces.before), len(pieces.after)
         self._gap: float | None = None
+
+    def get_extra_state(self) -> Tensor:
+        """Return the teacher's digest, which a checkpoint holds."""
+        return self._digest
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Refuse to go on with another teacher.
+
+        Raises:
+            ResumeError: it changed since the checkpoint was written.
+        """
+        if not torch.equal(state.cpu(), self._digest):
+            raise ResumeError(
+                f"the teacher {self.config.teacher} has changed since the run was stopped: put it back, or start a new "
+                "run with another --out"
+            )
 
     def columns(self, batch: Batch) -> tuple[str, ...]:
         """Ask for the text, and for its positive where the corpus holds pairs."""
@@ -87,7 +108,9 @@ class Distil(Objective):
 
     def _taught(self, tokens: Tokens, encoder: SentenceTransformer) -> Float[Tensor, "B E"]:
         ids, mask = tokens["input_ids"].cpu(), tokens["attention_mask"].bool().cpu()  # at once, not row by row
-        rows = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
+        before, after = self._around
+        rows = [row[kept].tolist()[before:] for row, kept in zip(ids, mask, strict=True)]
+        rows = [row[: len(row) - after] for row in rows]
         if self._tokenizer.clean_up_tokenization_spaces:  # transformers' own step, text by text
             texts = [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
         else:

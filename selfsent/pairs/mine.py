@@ -181,6 +181,11 @@ def _negatives(
     for key in [key for key, numbers in belongs.items() if len(numbers) > _POSITIVES]:
         summary.dropped[f"with more than {_POSITIVES} positives"] += len(belongs.pop(key))
         del anchors[key]
+    if passages and not anchors:
+        raise CorpusError(
+            f"every first sentence of {', '.join(sources)} begins more than {_POSITIVES} documents, of which it says "
+            "nothing: give other text, or pairs"
+        )
     texts, candidates = [*anchors.values()], [text for _, text in passages.values()]
     if len(candidates) < 2:
         raise CorpusError(

@@ -102,7 +102,7 @@ class MasterWeights:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        tables = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
+        tables = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag)}
         self._working: list[nn.Parameter] = [
             p
             for p in module.parameters()

@@ -155,6 +155,8 @@ def _train_in(
     except EncoderError as error:
         said = str(error).rstrip(".")  # of a library
         raise EncoderError(f"{said}; methods that train it are {', '.join(fitting_methods(encoder))}") from error
+    except ValueError as error:  # a setting that this base does not fit, such as a number of groups
+        raise ConfigurationError(f"{recipe.method} does not fit {recipe.base}: {error}") from error
     rows, batches = _plan_batches(recipe, text, plan, objective, progress)
     validator = Validator(text.held_out, recipe.data if group.first else None, objective.selection)
     select = group.on_first(lambda: validator.select(recipe.train.select))
@@ -274,6 +276,10 @@ def _plan_batches(
     options = recipe.train
     least = max(objective.least_rows, options.batch_size if options.drop_last else 0)
     few = objective.least_rows
+    if options.batch_size < few:
+        raise ConfigurationError(
+            f"train.batch_size = {options.batch_size} is too small: {recipe.method} needs {few} texts in a batch"
+        )
     batches = Batches(
         lengths, keys, options.batch_size, seed=recipe.seed, bucketed=options.bucketed, least=least, fewest=few
     )

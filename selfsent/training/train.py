@@ -1,6 +1,7 @@
 """train(): one run of a recipe, or one for each of several seeds and a verdict over them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -22,6 +23,7 @@ from selfsent.evaluation.comparison import Comparison, compare_scores
 from selfsent.evaluation.label_free.held_out_retrieval import guard_held_out
 from selfsent.objectives import registry
 from selfsent.progress import SILENT, Progress, Quiet
+from selfsent.runtime.launch import launched_number
 from selfsent.runtime.printed import Printed, Shown
 from selfsent.storage import locks
 from selfsent.storage.run_folder import Run
@@ -137,10 +139,11 @@ def train(
     if seeds is None:
         return train_run(recipe, folder, resume=resume, tracker=tracker, progress=progress)
     require_possible_seeds(recipe.seed, seeds)
-    if not resume:
+    first = launched_number() == 0
+    if first and not resume:
         Run.require_free(folder, "choose another --out, or add --resume to resume the runs in it")
     runs: list[Trained] = []
-    with locks.exclusive(folder):
+    with locks.exclusive(folder) if first else nullcontext():
         for number in range(recipe.seed, recipe.seed + seeds):
             progress.say(f"seed {number}: {number - recipe.seed + 1} of {seeds}")
             target, heard = folder / f"seed-{number}", Quiet(progress) if runs else progress

@@ -315,7 +315,7 @@ class Trainer:
             if better:
                 state.since_best = 0 if scores[self.select] > bar + tie else state.since_best + 1
                 state.best_step, state.best_score = state.step, max(scores[self.select], bar)
-                self.run.checkpoints.save_best(state.step, self.encoder.state_dict())
+                self.run.checkpoints.save_best(state.step, self._selected().state_dict())
             elif candidate and self.select != "last":
                 state.since_best += 1
         self.run.log(step=state.step, scores=scores, best=better)
@@ -357,8 +357,13 @@ class Trainer:
             self.masters.restore()
         best = state.best_step
         if best is not None:
-            self.encoder.load_state_dict(self.ranks.on_first(lambda: self.run.checkpoints.load_best(best)))
+            self._selected().load_state_dict(self.ranks.on_first(lambda: self.run.checkpoints.load_best(best)))
         self.encoder.eval()
+
+    def _selected(self) -> nn.Module:
+        """Return what the best step gives: the encoder, with the head that is exported behind it."""
+        head = self.objective.exported_head()
+        return self.encoder if head is None else nn.ModuleList([self.encoder, head])
 
     def _exact_weights(self) -> AbstractContextManager[None]:
         return self.masters.exact() if self.masters else nullcontext()

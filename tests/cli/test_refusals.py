@@ -27,6 +27,8 @@ train --method simcse --base no/such/folder                 | 'no/such/folder'
 train nothing.txt --method simcse                           | nothing.txt
 train --method scd-grid                                     | run it with selfsent sweep TEXT --method scd-grid
 train --method simcse --seeds 0                             | seeds = 0 does not fit
+train TEXT --method whitenedcse --set objective.num_groups=96 | whitenedcse does not fit builtin: num_groups is 96
+train TEXT --method whitenedcse --set objective.group_width=64 | whitenedcse needs 65 texts in a batch
 train nothing.txt --method simcse --prepare-only            | nothing.txt
 train --method simce --prepare-only                         | did you mean 'simcse'
 train --method simcse --prepare-only --engine spark         | unknown engine 'spark'

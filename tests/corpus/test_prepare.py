@@ -115,6 +115,14 @@ def test_the_account_measures_lengths_before_they_are_cut(prepare, tokenizer):
     assert account.unknown == pytest.approx(1 / (sum(lengths) - 2 * len(lengths)))
 
 
+def test_the_account_counts_every_token_of_a_long_text(prepare, tokenizer):
+    content = "\u16a0 " * 10 + "rain " * 6000 + "\n" + "rain falls on all of us\n" * 3
+    account = prepare(content, held_out=0, max_words=None, max_length=5000).account
+    tokens = sum(len(row) - 2 for row in tokenizer([*dict.fromkeys(content.splitlines())])["input_ids"])
+    assert account.unknown == pytest.approx(10 / tokens)
+    assert account.truncated == pytest.approx(0.5)
+
+
 def test_the_account_reads_aligned_and_shows_a_near_duplicate(prepare):
     twin = sentence(3).replace("was 3", "is 3")
     text = "\n".join(prepare(lines(50) + twin + "\n", held_out=0).account.lines())

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from selfsent.errors import UserError
+from selfsent.errors import ConfigurationError, UserError
 from selfsent.evaluation.suite import read_suite
 from selfsent.evaluation.whitening_baseline import Whitening, whiten_target
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_whitened_is_refused(rows):
     with pytest.raises(UserError, match="whitening to 12 directions needs more than 12 texts to fit on, got 12"):
         Whitening().fit(rows[:12])
     assert Whitening(columns=4).fit(rows[:12]).transform(rows).shape == (300, 4)
-    with pytest.raises(ValueError, match="groups of 5 do not divide 12 dimensions"):
+    with pytest.raises(ConfigurationError, match="groups of 5 do not divide 12 dimensions"):
         Whitening(kind="group", group_width=5).fit(rows)
     with pytest.raises(ValueError, match="columns=0 must be at least 1"):
         Whitening(columns=0)

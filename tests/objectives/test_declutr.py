@@ -138,6 +138,15 @@ def test_a_span_leaves_room_for_the_special_tokens_and_takes_none_from_the_docum
     assert views["positive"] == [[document[0], *document[-6:]]]
 
 
+def test_text_without_spaces_is_cut_by_word_pieces(encoder, monkeypatch):
+    objective = make(encoder, **SMALL, span_unit="whitespace")
+    document = encoder.tokenizer("cat dog " * 50)["input_ids"]
+    monkeypatch.setattr(objective._tokenizer, "decode", lambda ids: "\u96e8" * len(ids))
+    assert objective.views(Examples([document], None, np.random.default_rng)) == make(encoder, **SMALL).views(
+        Examples([document], None, np.random.default_rng)
+    )
+
+
 # documents
 
 

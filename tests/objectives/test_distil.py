@@ -13,7 +13,7 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
-from selfsent.errors import ConfigurationError
+from selfsent.errors import ConfigurationError, ResumeError
 from selfsent.functional import similarity_matching
 from selfsent.objectives.distil import Distil
 
@@ -122,10 +122,23 @@ def test_training_moves_the_student_towards_the_teacher_and_the_teacher_not_at_a
     assert 0 < objective.figures()["cosine_gap"] < 2
 
 
-def test_the_teacher_is_in_no_checkpoint(encoder, teacher):
+def test_a_template_around_the_student_s_texts_is_none_of_the_teacher_s(bert, teacher):
+    encoder = load_encoder(bert, pooling="prompt", template="she reads [X] about the [MASK] book")
     objective = make(encoder, teacher)
-    assert list(objective.state_dict()) == []
+    taught = objective._taught(collate(encoder, encoder.tokenizer(TEXTS)["input_ids"]), encoder)
+    expected = torch.from_numpy(encode(load_encoder(teacher), TEXTS))
+    torch.testing.assert_close(taught, F.normalize(expected, dim=1), atol=1e-5, rtol=0)
+
+
+def test_of_the_teacher_a_checkpoint_holds_what_tells_it_from_another(encoder, teacher, tmp_path):
+    objective = make(encoder, teacher)
     assert list(objective.parameters()) == []
+    (digest,) = objective.state_dict().values()
+    assert digest.numel() < 100
+    make(encoder, teacher).load_state_dict(objective.state_dict())
+    other = make(encoder, make_base(tmp_path, "distilbert", seed=4))
+    with pytest.raises(ResumeError, match=r"the teacher .* has changed since the run was stopped"):
+        other.load_state_dict(objective.state_dict())
 
 
 def test_the_queue_brings_the_texts_of_earlier_batches_as_both_saw_them(encoder, teacher, batch):

@@ -224,6 +224,8 @@ def test_a_first_sentence_of_many_documents_has_no_negatives(bert, tmp_path):
     found = mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
     assert found.dropped["with more than 50 positives"] == 51
     assert "Hello to all of you." not in {row["text"] for row in rows_of(out)}
+    with pytest.raises(CorpusError, match="begins more than 50 documents, of which it says nothing"):
+        mine_pairs(write(tmp_path / "one.jsonl", rows[:51]), out, model=bert, kind="negatives", settings=keys)
     rows[0]["text"] = "A greeting of its own. " + rows[0]["text"].partition(". ")[2]
     found = mine_pairs(write(tmp_path / "mails.jsonl", rows), out, model=bert, kind="negatives", settings=keys)
     assert not found.dropped["with more than 50 positives"]

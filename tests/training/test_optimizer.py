@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 from torch.optim import AdamW
 
@@ -46,12 +47,13 @@ def test_master_weights_give_the_gradients_of_autocast_and_take_the_steps_of_ada
         assert working.dtype == (torch.bfloat16 if low else torch.float32)
 
 
-def test_the_gradient_of_a_frequent_word_is_the_sum_over_all_its_places():
+@pytest.mark.parametrize("kind", [torch.nn.Embedding, torch.nn.EmbeddingBag])
+def test_the_gradient_of_a_frequent_word_is_the_sum_over_all_its_places(kind):
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Embedding(2, 8), torch.nn.Linear(8, 8, bias=False))
+    module = torch.nn.Sequential(kind(2, 8), torch.nn.Linear(8, 8, bias=False))
     masters = MasterWeights(module)
     with torch.autocast("cpu", torch.bfloat16):
-        states = module(torch.zeros(4096, dtype=torch.long))
+        states = module(torch.zeros(4096, 1, dtype=torch.long)).view(4096, 8)
     slope = torch.rand(4096, 8).bfloat16()
     states.backward(slope)
     masters.collect_gradients()

@@ -186,6 +186,14 @@ def test_the_best_weights_are_kept_and_come_back(bert, tmp_path, scores, select,
     assert all(words in line for words, line in zip(said, warned, strict=True))
 
 
+def test_a_head_that_is_exported_is_of_the_best_step(bert, tmp_path):
+    settings = {"objective": {"eval_head": True}, "schedule": "constant"}
+    _, short, _ = fit(bert, tmp_path / "short", **settings, steps=4, select="last")
+    script = iter([0.0, 0.5, 0.7, 0.6, 0.6])
+    _, whole, _ = fit(bert, tmp_path / "whole", **settings, validate=lambda encoder: {"score": next(script)})
+    assert same(short.exported_head(), whole.exported_head())
+
+
 @pytest.mark.parametrize("max_grad_norm", [0.0, 1.0])
 def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(bert, tmp_path, monkeypatch, max_grad_norm):
     seen = []
