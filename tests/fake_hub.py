@@ -82,7 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
         name = self.path.removeprefix("/api/models/")
         if name not in self.hub.repositories:
             return self.answer(404, {"error": f"no {self.path}"})
-        return self.answer(200, {"id": name, "private": self.hub.repositories[name]["private"]})
+        siblings = [{"rfilename": file} for file in self.hub.repositories[name]["files"]]
+        return self.answer(200, {"id": name, "private": self.hub.repositories[name]["private"], "siblings": siblings})
 
     def commit(self, body):
         name = self.path.removeprefix("/api/models/").removesuffix("/commit/main")
@@ -93,6 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.hub.objects[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
         self.answer(200, {"commitUrl": f"https://huggingface.co/{name}/commit/1", "commitOid": "1" * 40})
 
 

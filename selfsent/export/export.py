@@ -10,7 +10,7 @@ import copy
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ from selfsent.encoder.open import as_encoder
 from selfsent.encoder.pair_module import parts_of
 from selfsent.encoder.partial_whitening import fit_partial_whitening, require_one_encoder, whiten_encoder, whole_width
 from selfsent.encoder.principal_axes import learn_axes, turn_encoder
+from selfsent.encoder.released import find_encoder
 from selfsent.encoder.save import save_encoder, unit_length
+from selfsent.encoder.search_settings import read_search_settings, write_search_settings
 from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
 from selfsent.evaluation.label_free.documents import parse_documents
 from selfsent.evaluation.label_free.material import DOCUMENTS, VerdictMaterial, choose_tests, find_trained
@@ -136,6 +138,8 @@ def export_model(
             texts = _texts(drawn, material, reading.language)
             encoder = encoder.to(hardware.choose_hardware().device)
             save_encoder(_learn(encoder, to, texts, width, precision, progress), scratch)
+            if to != "static" and (kept := read_search_settings(find_encoder(folder))):
+                write_search_settings(scratch, replace(kept, weights=()))  # which are those of a pair
         else:
             _write_onnx(encoder, scratch, int8=to == "onnx-int8")
         judgement = _judge(encoder, scratch, to, material, precision, progress)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -46,8 +46,9 @@ def push_model(
 ) -> str:
     """Upload the folder of a model in one commit; return the address of the repository.
 
-    Sent are the files that a model has by their names, and nothing else; ``progress`` is told which.  The token is
-    the one that ``hf auth login`` keeps, or ``HF_TOKEN``.  A repository that does not exist is made.
+    Sent are the files that a model has by their names, and nothing else; those that only an earlier model had are
+    removed; ``progress`` is told which.  The token is the one that ``hf auth login`` keeps, or ``HF_TOKEN``.  A
+    repository that does not exist is made.
 
     Args:
         model: the folder of a model, of a run or of an export.
@@ -80,15 +81,23 @@ def push_model(
     if folder.name == "model" and scores.is_file() and not scores.is_symlink():
         files["scores.json"] = scores  # every figure of the card is one of it
     _show(files, left, f"{repository} ({'public' if public else 'private'})", progress)
-    operations = [CommitOperationAdd(name, path) for name, path in files.items() if name != CARD]
-    card = _completed(folder, repository, licence, language)
-    operations.append(CommitOperationAdd(CARD, card.encode()))
+    card = _completed(folder, repository, licence, language).encode()
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        CommitOperationAdd(name, card if name == CARD else path) for name, path in {**files, CARD: folder}.items()
+    ]
     api = HfApi()
     progress.report("push", 0, len(operations))
     with _one_sentence(repository):
         address = api.create_repo(repository, private=not public, exist_ok=True)
-        if not public and not api.model_info(repository).private:  # one that was there
+        there = api.model_info(repository)
+        if not public and not there.private:  # one that was there
             raise ConfigurationError(f"repository {repository} is public: add --public, or name another; {_AGAIN}")
+        # What an earlier model had and this one has not, such as a fourth module, would be read as its own.
+        old = [each.rfilename for each in there.siblings or () if each.rfilename not in files]
+        old = [name for name in old if _is_of_a_model(name)]
+        if old:
+            progress.say(f"removed there, as files of an earlier model: {', '.join(sorted(old))}")
+        operations += map(CommitOperationDelete, old)
         api.create_commit(repository, operations, commit_message="Upload a sentence encoder by selfsent")
     progress.report("push", len(operations), len(operations))
     return str(address)
@@ -118,6 +127,14 @@ def _files_of(folder: Path) -> tuple[dict[str, Path], list[str]]:
     for name in written.keys() - files.keys():
         raise EncoderError(f"{folder / name} has no name of a file of a model, and is not pushed: save the model anew")
     return files, left
+
+
+def _is_of_a_model(name: str) -> bool:
+    """Tell whether a file of a repository is one that a model has; what people write beside it is none."""
+    path = PurePosixPath(name)
+    known = any(fnmatchcase(path.name, pattern) for pattern in _FILES.split())
+    folders = all(_FOLDERS.fullmatch(part) for part in path.parts[:-1])
+    return known and folders and not name.startswith(("README", "LICENSE", "NOTICE"))
 
 
 def _show(files: Mapping[str, Path], left: Sequence[str], where: str, progress: Progress) -> None:

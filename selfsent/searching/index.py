@@ -206,12 +206,15 @@ class Index(Printed, IndexReader):
         """Delete documents by the numbers that a search returns.
 
         Raises:
-            UserError: a number that no document has, nothing would be left, or the model changed.
+            UserError: a number that no document has, or now another one; nothing would be left; or the model changed.
         """
+        known = {document: self._key(document) for document in documents if 0 <= document < len(self.deleted)}
         with self._locked() as encoder:
             for document in documents:
                 if not 0 <= document < len(self.deleted) or self.deleted[document]:
                     raise ConfigurationError(f"the index has no document {document}: name numbers that a search prints")
+                if known.get(document, self._key(document)) != self._key(document):
+                    raise ConfigurationError(f"{self.folder} was made again, with other numbers: search it again first")
             gone = sorted(set(documents))
             if len(gone) == len(self):
                 raise ConfigurationError(f"{self.folder} would be left without a document: delete the folder instead")
@@ -330,6 +333,11 @@ class Index(Printed, IndexReader):
                 f"{self.folder} was made with another {other} than that of {name}: search it with "
                 f"{self.facts['model']}, or make the index again"
             )
+
+    def _key(self, document: int) -> bytes:
+        """Return what tells a document from another one of the same number."""
+        segment, local = self._locate(document)
+        return bytes(segment.keys[local])
 
     @contextmanager
     def _locked(self, other: Encoder | None = None) -> Iterator[Encoder]:

@@ -31,7 +31,7 @@ _DEPTH = 10
 
 
 class WordIndex:
-    """BM25 of every document, from a folder of ``write_word_index``.
+    """BM25 of every document that is not deleted, from a folder of ``write_word_index``.
 
     Raises:
         ResumeError: a file is missing or was changed.
@@ -43,13 +43,13 @@ class WordIndex:
         self._index = import_bm25s().BM25.load(str(folder), mmap=True, show_progress=False, load_corpus=False)
 
     def score(self, query: str, hidden: Bool[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-        """Return BM25 of every document; 0 of those that share no word with the query, and of hidden ones."""
+        """Return BM25 of every document; 0 of those that share no word with the query, and of hidden, deleted ones."""
         words = [word for word in stems(query, self._language) if word in self._index.vocab_dict]
         scores = np.zeros(len(hidden))
         if words:
-            found = self._index.get_scores(words)[: len(hidden)]
-            scores[: len(found)] = found
-            scores[hidden] = 0
+            there = np.flatnonzero(~hidden)
+            found = self._index.get_scores(words)[: len(there)]
+            scores[there[: len(found)]] = found
         return scores
 
 

@@ -105,10 +105,10 @@ def open_cached(
             write_word_index(scratch / "words", titled, facts["search"]["language"], progress)
             atomic.write_sealed(scratch / MANIFEST, facts)
         index = Index.open(folder, encoder)
-    except OSError as error:  # a full disk, or a cache that is read-only
+    except (OSError, ConfigurationError) as error:  # a full disk, or a cache that is read-only
         progress.say(
-            f"warning: {folder} cannot be written ({error.strerror}): the next search encodes these texts again, and "
-            "this one ranks by meaning alone"
+            f"warning: {folder} cannot be written ({getattr(error, 'strerror', error)}): the next search encodes these "
+            "texts again, and this one ranks by meaning alone"
         )
         index = Index(folder, facts | {"mode": "dense", "words": None}, [*segments.values()], encoder)
     index.reused = False

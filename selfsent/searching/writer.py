@@ -31,9 +31,11 @@ from selfsent.storage.windows import left_if_open
 
 FileStamp = tuple[int, int, int] | None
 MANIFEST = "index.json"
-FORMAT = 9  # raised whenever an older index cannot be read
+FORMAT = 10  # raised whenever an older index cannot be read
+_AGAIN = "again.json"  # by what a state is embedded again; gone when it is published
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
-_OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", ".words-", ".deleted-", ".lists-", ".begun.")
+_OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", "again.")
+_OWN += (".words-", ".deleted-", ".lists-", ".begun.", ".again.")
 _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
 
 
@@ -179,7 +181,8 @@ def write_state(
     facts["words"] = f"words-{facts['state']}"
     atomic.remove(folder / facts["words"])  # a killed command may have left those of other documents
     texts_of = (segment.text(number) for segment in segments for number in range(len(segment)))
-    titled = ((title, " ".join(passages)) for title, passages, _ in texts_of)
+    gone = {*deleted}  # BM25's document frequencies and mean length are those of the others
+    titled = ((title, " ".join(passages)) for number, (title, passages, _) in enumerate(texts_of) if number not in gone)
     write_word_index(folder / facts["words"], titled, facts["search"]["language"], progress)
     facts["lists"] = _grow_lists(folder, facts, [segment.vectors for segment in segments], progress)
     atomic.write_sealed(folder / MANIFEST, facts)
@@ -281,8 +284,11 @@ def write_again(
 ) -> None:
     """Write every document of the sources in the place of those of an index, whose state the facts name, at once."""
     facts = {**facts, "state": facts["state"] + 1}  # the next state is never one that an update has begun
-    for left in folder.glob(f"segment-{facts['state'] + 1}-*"):  # by a killed call, perhaps of another encoder
-        atomic.remove(left)
+    asked = {"fingerprint": facts["fingerprint"], "state": facts["state"]}
+    if not (folder / _AGAIN).is_file() or atomic.read_sealed(folder / _AGAIN, advice_for(folder)) != asked:
+        for left in folder.glob(f"segment-{facts['state'] + 1}-*"):  # by a killed call, of another encoder
+            atomic.remove(left)
+        atomic.write_sealed(folder / _AGAIN, asked)
     first, texts = _begin(sources, encoder, facts, BEGINNING, progress)
     _choose_mode(facts, encoder, first)
     write_state(folder, encoder, facts, texts, progress=progress)

@@ -45,8 +45,9 @@ def replacing(target: Path) -> Iterator[Path]:
     what a kill leaves is replaced by the next call.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = unfinished(target)
+    partial, before = unfinished(target), unfinished(target.with_name(f"{target.name}.before"))
     remove(partial)
+    remove(before)
     try:
         _announce("open", partial)
         yield partial
@@ -54,12 +55,15 @@ def replacing(target: Path) -> Iterator[Path]:
             seal(partial)
         flush(partial)
         if target.is_dir() and not target.is_symlink():  # no rename replaces a folder that holds something
-            remove(target)
+            rename(target, before)
         rename(partial, target)
     except BaseException as error:
         _name(error, target)
         remove(partial)
+        if before.exists() and not target.exists():
+            rename(before, target)
         raise
+    remove(before)
 
 
 def _name(error: BaseException, target: Path) -> None:

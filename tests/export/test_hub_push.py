@@ -58,6 +58,9 @@ def test_every_file_arrives_and_opens_as_the_same_encoder(hub, run, tmp_path):
     for name, content in stored["files"].items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
+    stored["files"] |= dict.fromkeys(["4_Dense/config.json", "behind.safetensors", "LICENSE", "figure.png"], b"")
+    push_model(run, "me/tickets")
+    assert set(stored["files"]) == (local - {".selfsent"}) | {"scores.json", "LICENSE", "figure.png"}
     theirs, ours = (load_encoder(folder).encode(TEXTS) for folder in (tmp_path, run / "model"))
     assert (theirs == ours).all()
 

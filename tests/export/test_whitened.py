@@ -1,5 +1,7 @@
 """An export that is partly whitened has the encoder's embeddings times a power of their covariance."""
 
+import shutil
+
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -9,9 +11,12 @@ from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.pair_module import join_encoders
 from selfsent.encoder.save import save_encoder
+from selfsent.encoder.search_settings import SearchSettings, read_search_settings, write_search_settings
 from selfsent.errors import EncoderError
 from selfsent.export import export
 from selfsent.export.export import export_model
+
+GERMAN = SearchSettings(words=0.2, feedback=5, language="de")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +32,10 @@ def whitened(folders, corpus, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(export, "_texts", kept)
-        out = tmp_path_factory.mktemp("whitened") / "out"
-        done = export_model(folders["mean"], "whitened", corpus=corpus, out=out, accept_loss=True)
+        where = tmp_path_factory.mktemp("whitened")
+        model = shutil.copytree(folders["mean"], where / "model")
+        write_search_settings(model, GERMAN)
+        done = export_model(model, "whitened", corpus=corpus, out=where / "out", accept_loss=True)
     return done.folder, seen["learned"], seen["judged"]
 
 
@@ -46,6 +53,7 @@ def test_vectors_are_those_of_the_encoder_times_the_power_of_the_covariance(fold
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "with partly whitened embeddings" in card
     assert "smallest cosine" not in card
+    assert read_search_settings(folder) == GERMAN
 
 
 def test_it_learns_from_no_document_that_judges_it(whitened):

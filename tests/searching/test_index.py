@@ -306,8 +306,9 @@ def test_an_updated_index_answers_as_one_made_anew(bert, folder, tmp_path, exact
     changed = index.update([tmp_path / "anew" / "corpus.jsonl"])
     assert (changed.added, changed.deleted, changed.kept) == (22, 15, 45)
     assert len(index) == len(Index.open(index.folder)) == len(now)
-    scores = [[hit.score for hit in opened.search(QUERY, 12, "dense")] for opened in (index, anew)]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+    for mode in ("dense", "bm25", "hybrid"):
+        scores = [[hit.score for hit in opened.search(QUERY, 12, mode)] for opened in (index, anew)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-3)
     assert {hit.text for hit in index.search(QUERY, 12, "bm25")} <= set(now)
 
 
@@ -375,6 +376,16 @@ def test_documents_are_added_and_deleted(folder):
         index.delete([number for number in range(61) if number != first.document])
     with pytest.raises(CorpusError, match="hold no text to add"):
         index.add([Document(" ")])
+
+
+def test_numbers_of_an_index_that_was_made_again_delete_nothing(bert, tmp_path):
+    index = make_index(tmp_path, TEXTS, bert)
+    number = index.search(TEXTS[0])[0].document
+    write(tmp_path / "corpus.jsonl", TEXTS[::-1])
+    Index.open(index.folder).embed_again(bert)
+    with pytest.raises(ConfigurationError, match="was made again, with other numbers: search it again first"):
+        index.delete([number])
+    assert len(Index.open(index.folder)) == len(TEXTS)
 
 
 def test_a_changed_corpus_is_said_until_the_index_is_updated(bert, tmp_path):
@@ -650,6 +661,10 @@ def test_an_index_that_is_embedded_again_is_what_would_be_made_anew_even_after_a
     with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="killed"):
         patched.setattr(writer, "write_word_index", lambda *given: (_ for _ in ()).throw(RuntimeError("killed")))
         index.embed_again(bases[1])
+    again = Index.open(shutil.copytree(tmp_path / "index", tmp_path / "again"), load_encoder(bert))
+    with monkeypatch.context() as patched:  # of the same encoder: nothing is encoded twice
+        patched.setattr(writer.Segment, "make", None)
+        again.embed_again(bases[1])
     before = Index.open(tmp_path / "index", load_encoder(bert)).search(TEXTS[0], mode="dense")
     assert before[0].text == TEXTS[0]
     index.embed_again(bases[2])

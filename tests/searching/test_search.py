@@ -106,6 +106,9 @@ def test_a_full_disk_does_not_lose_the_answer(bert, corpus, monkeypatch):
     assert selfsent.search(bert, corpus, "rain fell", top=3, progress=progress) == expected
     assert "(No space left on device): the next search encodes these texts again" in said[-1]
     assert not open_cached(bert, corpus).reused
+    monkeypatch.setattr(atomic, "fault", None)
+    monkeypatch.setenv("SELFSENT_CACHE", str(corpus))  # a file, in which there is no folder
+    assert selfsent.search(bert, corpus, "rain fell", top=3, progress=progress) == expected
 
 
 @pytest.mark.parametrize("name", ["index.json", "texts.jsonl", "owners.npy", "vectors.npy"])
