@@ -121,7 +121,7 @@ class Store:
             UserError: the output exists, holds something else or cannot be reached, or was begun with another plan.
         """
         own, plans = f"{self.part.name('plan') if self.is_split else 'plan'}.json", self._plans(plan)
-        if self.finished():
+        if self.finished() and (plans or self.is_split):  # not what a killed job made of another stream
             return
         if not plans and not self.is_split:  # another part may begin at this moment
             self.files.discard()

@@ -86,7 +86,7 @@ class TextReader:
         return [self._frame(read.ids, direction) for read in self.encode(texts)]
 
     def frame(self, ids: Sequence[int], prompt: str, direction: str) -> tuple[tuple[int, ...], bool]:
-        """Put a prompt and special tokens around token ids that may have the latter already, and cut them.
+        """Put a prompt and special tokens around token ids that may have them already, and cut them.
 
         Raises:
             EncoderError: an id outside the vocabulary.
@@ -97,7 +97,8 @@ class TextReader:
         before, after, inner = self._before, self._after, tuple(ids)
         if (before or after) and inner[: len(before)] == before and inner[len(inner) - len(after) :] == after:
             inner = inner[len(before) : len(inner) - len(after)]
-        return self._frame([*(self.encode([prompt])[0].ids if prompt else ()), *inner], direction)
+        own = tuple(self.encode([prompt])[0].ids) if prompt else ()
+        return self._frame([*(() if inner[: len(own)] == own else own), *inner], direction)
 
     def _frame(self, inner: list[int], direction: str) -> tuple[tuple[int, ...], bool]:
         room = max(0, self.max_length - len(self._before) - len(self._after))

@@ -158,6 +158,26 @@ def test_a_stream_restarts_and_what_it_left_is_in_nobodys_way(encoder, source, t
         np.testing.assert_array_equal(np.load(output), by_blocks(encoder))
 
 
+def test_a_stream_that_was_killed_behind_its_last_rename_is_not_taken_for_the_next(
+    encoder, source, tmp_path, monkeypatch
+):
+    output = tmp_path / "vectors.npy"
+
+    def behind(operation, path):
+        if output.exists():
+            raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(atomic, "fault", behind)
+        encode_to(output, encoder, [source])
+    plan = tmp_path / ".vectors.npy.encoding" / "plan.json"
+    atomic.write_sealed(plan, {**atomic.read_sealed(plan, ""), "source": None})  # as that of a stream
+    with pytest.raises(UserError, match=r"vectors\.npy exists: remove it"):
+        encode_to(output, encoder, texts=iter(MANY[:3]))
+    assert encode_to(output, encoder, texts=iter(MANY[:3]), overwrite=True).resumed == 0
+    assert len(np.load(output)) == 3
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_an_existing_output_is_kept_until_a_whole_one_replaces_it(encoder, source, tmp_path, name):
     output = tmp_path / name

@@ -109,7 +109,7 @@ def test_similarity_is_the_cosine(client):
     np.testing.assert_allclose(client.post("/similarity", json=body).json(), vectors[1:] @ vectors[0], atol=2e-6)
 
 
-def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
+def test_tokenize_gives_ids_and_places_that_embed_takes(client, models, close):
     tokens = client.post("/tokenize", json={"inputs": TEXTS[:2]}).json()
     ids = models.find("tiny").encoder.module.tokenizer(TEXTS[:2])["input_ids"]
     assert [[token["id"] for token in row] for row in tokens] == ids
@@ -117,6 +117,11 @@ def test_tokenize_gives_ids_and_places_that_embed_takes(client, models):
     assert [token["special"] for token in tokens[0]] == [True, *[False] * 6, True]
     bare = client.post("/tokenize", json={"inputs": TEXTS[0], "add_special_tokens": False}).json()
     assert bare == [tokens[0][1:-1]]
+    prompted = client.post("/tokenize", json={"inputs": TEXTS, "prompt_name": "query"}).json()
+    ids = [[token["id"] for token in row] for row in prompted]
+    close(
+        openai(client, ids, prompt_name="query"), TEXTS, prompt_name="query"
+    )  # the prompt once, as each special token
 
 
 @pytest.fixture
