@@ -208,11 +208,6 @@ class _Page(HTMLParser):
         if not _INLINE.fullmatch(tag):
             self._blocks.append("")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take a tag that ends itself: ``<br/>``."""
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
     def handle_endtag(self, tag: str) -> None:
         """End them."""
         if tag == self._open[-1]:

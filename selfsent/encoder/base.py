@@ -335,17 +335,18 @@ class Encoder(ABC):
         return understood and isinstance(self.truncate_dim, int | None) and not settings.get("requirements")
 
 
-def require_finite(vectors: Float[np.ndarray, "N D"], texts: Sequence[str]) -> None:
+def require_finite(
+    vectors: Float[np.ndarray, "N D"], texts: Sequence[str], name: str = "the encoder", of: str = ""
+) -> None:
     """Refuse vectors that hold NaN or infinity.
 
     Raises:
         EncoderError: it names the first of their texts.
     """
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
+    if broken := list(dict.fromkeys(texts[row] for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)))):
         raise EncoderError(
-            f"the encoder gives NaN or infinity for {int((~finite).sum())} texts, first for "
-            f"{texts[int(finite.argmin())][:60]!r}: its weights are broken or its precision is too low"
+            f"{name} gives NaN or infinity for {len(broken)} texts{of}, first for {broken[0][:60]!r}: its weights are "
+            "broken or its precision is too low"
         )
 
 

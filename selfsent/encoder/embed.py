@@ -175,15 +175,6 @@ def embed_tokens(encoder: SentenceTransformer, tokens: Tokens) -> Float[Tensor, 
     return encoder[0](dict(tokens))["token_embeddings"]
 
 
-def embed_words(encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]) -> Float[Tensor, "N D"]:
-    """Return the last hidden states of the chosen tokens, row by row, with gradients."""
-
-    def run(marked: Tensor, *values: Tensor) -> tuple[Tensor]:
-        return (embed_tokens(encoder, dict(zip(tokens, values, strict=True)))[marked],)
-
-    return in_chunks(encoder, run, chosen, *tokens.values())[0]
-
-
 def embed_with_words(
     encoder: SentenceTransformer, tokens: Tokens, chosen: Bool[Tensor, "B T"]
 ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "N D"]]:

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
-
-from selfsent.encoder.base import TextEncoder
-from selfsent.errors import ConfigurationError, DataError, EncoderError, unknown
+from selfsent.encoder.base import TextEncoder, require_finite
+from selfsent.errors import ConfigurationError, DataError, unknown
 from selfsent.evaluation import hub_data
 from selfsent.evaluation.data_sets import PROBING, TASKS, TRANSFER, YEARS
 from selfsent.evaluation.label_free import held_out_retrieval
@@ -117,7 +115,7 @@ class Suite:
         missing = dict(self.missing)
         for number, task in enumerate(self.tasks, start=1):
             given = vectors[self.prompted.rows(task.prompted)]
-            _require_finite(task, given)
+            require_finite(given, task.texts, of=f" of {task.name}")
             always: dict[str, object] = {"data": task.fingerprint, "bootstrap": f"{bootstrap} resamples, seed {seed}"}
             if task.name in self.differing:
                 always["differs"] = self.differing[task.name]
@@ -199,16 +197,6 @@ def read_suite(
 def absence(place: Path | str) -> str:
     """Return where the data of a missing task was looked for, or why there is none."""
     return f"looked for {place}" if isinstance(place, Path) else place
-
-
-def _require_finite(task: Task, vectors: Vectors) -> None:
-    texts = task.texts
-    broken = {texts[row]: None for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))}
-    if broken:
-        raise EncoderError(
-            f"the encoder gives NaN or infinity for {len(broken)} texts of {task.name}, first for "
-            f"{next(iter(broken))[:60]!r}: its weights are broken or its precision is too low"
-        )
 
 
 def _is_averaged(score: Score) -> bool:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selfsent.config import FINITE, setting, warn_of_idle
-from selfsent.encoder.embed import embed_words
+from selfsent.encoder.embed import embed_with_words
 from selfsent.encoder.inspect import embedding_width
 from selfsent.encoder.mlm_head import load_mlm_head, mask_tokens, word_embeddings
 from selfsent.functional import info_nce, init_linear_
@@ -69,7 +69,7 @@ class SimCSE(Objective):
         terms = self.terms(*map(gather, views))
         if self.mlm is not None:
             masked, chosen = mask_tokens(encoder, batch["text"], self.config.mlm_probability)
-            states, labels = embed_words(encoder, masked, chosen), batch["text"]["input_ids"][chosen]
+            (_, states), labels = embed_with_words(encoder, masked, chosen), batch["text"]["input_ids"][chosen]
             terms["masked_lm"] = self.config.mlm_weight * self.mlm.loss(states, word_embeddings(encoder), labels)
         return terms
 

@@ -14,10 +14,10 @@ from selfsent.corpus.in_memory import source_names
 from selfsent.corpus.prepare import corpus_texts, read_texts
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.corpus.sources import resolve_sources
-from selfsent.encoder.base import Encoder
+from selfsent.encoder.base import Encoder, require_finite
 from selfsent.encoder.coverage import check_coverage
 from selfsent.encoder.open import open_encoder
-from selfsent.errors import ConfigurationError, CorpusError, EncoderError, unknown
+from selfsent.errors import ConfigurationError, CorpusError, unknown
 from selfsent.evaluation.label_free.documents import distinct_texts
 from selfsent.pairs.cache import identity_digest
 from selfsent.pairs.near_pairs import MineConfig, find_paraphrases, nearest_negatives, word_overlap
@@ -223,6 +223,5 @@ def _unit_vectors(
     """Encode texts to vectors of length 1; a text without a known word has zeros."""
     check_coverage(encoder, texts, name, progress)
     vectors = encoder.embed(texts, prompt=prompt, progress=progress)
-    if not np.isfinite(vectors).all():
-        raise EncoderError(f"{name} gives NaN or infinity for some texts: its weights are broken")
+    require_finite(vectors, texts, name)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -150,10 +150,6 @@ class Scoreboard:
             if split not in candidate.scores:
                 candidate.scores[split] = self.vectors.score(candidate, split)
 
-    def find(self, name: str) -> Candidate | None:
-        """Return the candidate of a name, if there is one."""
-        return next((candidate for candidate in self.candidates if candidate.name == name), None)
-
     def best(self, fits: Callable[[Candidate], bool]) -> Candidate | None:
         """Return the candidate with the highest value of those that fit, of equal ones the first; None of none."""
         return max(filter(fits, self.candidates), key=self.value, default=None)

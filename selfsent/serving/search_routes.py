@@ -37,12 +37,7 @@ def search_routes(indexes: ServedIndexes, embedder: Embedder) -> APIRouter:
     async def search_texts_of(body: SearchRequest, request: Request) -> Response:
         """Search one index, or all of them."""
         chosen = list(indexes) if body.index is None else [indexes.find(body.index)]
-        if not body.query.strip():
-            raise Refusal("Empty", "the query is empty: say what to look for")
-        try:
-            require_options(body.mode, body.words, body.feedback)
-        except ConfigurationError as error:
-            raise Refusal("Tokenizer", str(error)) from error
+        _require_possible(body)
         results = [await _search(served, body, request) for served in chosen]
         return json_response({"query": body.query, "results": results})
 
@@ -103,6 +98,15 @@ def search_routes(indexes: ServedIndexes, embedder: Embedder) -> APIRouter:
         return Response(content, headers=headers, media_type="text/html; charset=utf-8")
 
     return router
+
+
+def _require_possible(body: SearchRequest) -> None:
+    if not body.query.strip():
+        raise Refusal("Empty", "the query is empty: say what to look for")
+    try:
+        require_options(body.mode, body.words, body.feedback)
+    except ConfigurationError as error:
+        raise Refusal("Tokenizer", str(error)) from error
 
 
 def _outline(served: ServedIndex) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from selfsent.encoder.base import TextEncoder
+from selfsent.encoder.base import TextEncoder, require_finite
 from selfsent.encoder.quantize import unit
-from selfsent.errors import CorpusError, EncoderError
+from selfsent.errors import CorpusError
 from selfsent.evaluation import bootstrap, geometry
 from selfsent.evaluation.label_free.document_tests import LEAST, DocumentTests, PairTest
 from selfsent.evaluation.label_free.documents import PERTURBATIONS
@@ -85,14 +85,9 @@ def score_vectors(
     Raises:
         EncoderError: vectors hold NaN or infinity; the test is named.
     """
-    finite = np.isfinite(vectors).all(axis=1)
     for test in tests.every:
-        places = tests.prompted.rows(test.prompted)
-        if broken := list(dict.fromkeys(tests.texts[row] for row in places if not finite[row])):
-            raise EncoderError(
-                f"{name} gives NaN or infinity for {len(broken)} texts of the test {test.name}, first for "
-                f"{broken[0][:60]!r}: its weights are broken or its precision is too low"
-            )
+        rows = tests.prompted.rows(test.prompted)
+        require_finite(vectors[rows], [tests.texts[row] for row in rows], name, f" of the test {test.name}")
 
     def sides(test: PairTest) -> list[Float[np.ndarray, "N D"]]:
         return np.split(vectors[tests.prompted.rows(test.prompted)], 2)

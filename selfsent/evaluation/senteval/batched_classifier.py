@@ -32,6 +32,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from selfsent.progress import SILENT, Progress
+from selfsent.runtime.hardware import one_thread
 
 SEED = 1111
 TILE = 4 << 20  # bytes of rows and weights that one step of a batch of fits works on: stays in the processor's cache
@@ -150,8 +151,7 @@ def _in_threads(train: Callable[[list[int]], None], batches: list[list[int]], st
         for members in batches:
             train(members)
         return
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             futures = [pool.submit(train, members) for members in sorted(batches, key=len, reverse=True)]
             try:
@@ -160,8 +160,6 @@ def _in_threads(train: Callable[[list[int]], None], batches: list[list[int]], st
                 stopped.set()  # ends the threads that still run after an error or Ctrl-C
         for future in futures:
             future.result()
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _Split(NamedTuple):
