@@ -70,6 +70,7 @@ class Selection:
         self.size, self.fraction, self.file = size, fraction, file
         self.file.unlink(missing_ok=True)
         self.file.touch()
+        self.offered = self.last = 0  # documents that were offered, and of these the number of the last that was taken
         self._pair = pair or self._pair_of_kind
         self.keys = array("Q")  # of the texts of the documents held out,
         self.texts: list[str] = []  # and these
@@ -99,6 +100,7 @@ class Selection:
             texts: near-copies of which are no text to train on; None: its sentences.
             stored: what stands in the file behind the split; None: the document.
         """
+        self.offered += 1
         position = xxhash.xxh3_64_intdigest(np.array(keys, np.uint64).data) % 10_000 / 10_000
         split = SPLITS[position >= self.fraction / 2]
         pairs: HeldOutPairs = getattr(self.found, split)
@@ -109,6 +111,7 @@ class Selection:
         if not query or len(own) < 2 or own & self._seen:
             return False
         self._seen |= own
+        self.last = self.offered
         self.keys.extend(keys)
         self.texts.extend(sentences if texts is None else texts)
         pairs.queries.append(query)

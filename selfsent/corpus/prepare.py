@@ -308,6 +308,8 @@ def _count(sources: Sequence[Source], texts: TokenizedTexts, drop_reason: NDArra
     counts.files, counts.kept, counts.surplus = len(sources), kept, surplus
     counts.exact_duplicates, counts.near_duplicates, counts.held_out_copies = exact, near, copies
     counts.held_out_documents, held_out_texts = texts.selection.documents, len(texts.documents.keys)
+    until = texts.selection.last
+    counts.held_out_until = until if 2 * until < texts.selection.offered else 0
     counts.held_out_texts = counts.held_out_documents if texts.has_pairs else held_out_texts
     # Documents that were held out before the first pair was read have no positive either.
     counts.without_positive = unpaired + texts.has_pairs * held_out_texts

@@ -25,6 +25,7 @@ class CorpusStatistics:
     near_duplicates: int = 0
     held_out_documents: int = 0  # set apart for the label-free test
     held_out_texts: int = 0  # their texts
+    held_out_until: int = 0  # all of them are among so many first documents, where that is less than half
     held_out_copies: int = 0  # copies of those in other documents
     surplus: int = 0  # beyond max_texts
     without_positive: int = 0  # in a corpus of pairs
@@ -65,11 +66,12 @@ class CorpusStatistics:
 
     def rows(self) -> list[tuple[str, int, str]]:
         """Return (what, how many, a note) for all that is not zero; what was dropped is indented by two spaces."""
+        first = f", all among the first {self.held_out_until:,}" if self.held_out_until else ""
         rows = [
             ("documents read", self.documents, f"from {self.files} source{'s' * (self.files != 1)}"),
             ("  empty", self.empty_documents, ""),
             ("  cleaned", self.cleaned_documents, ""),
-            ("  held out", self.held_out_documents, f"with {self.held_out_texts:,} texts"),
+            ("  held out", self.held_out_documents, f"with {self.held_out_texts:,} texts{first}"),
             ("texts found", self.texts, ""),
             *((f"  {why}", count, "") for why, count in self.dropped()),
             ("texts kept", self.kept, ""),

@@ -105,6 +105,13 @@ def test_every_text_is_accounted_for(prepare):
     assert {name: getattr(account, name) for name in counts} == counts
 
 
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_held_out_documents_that_are_all_of_the_beginning_are_said_to_be(prepare, share):
+    account = prepare(lines(200), held_out=2, held_out_share=share).account
+    held_out = next(line for line in account.lines() if "held out" in line)
+    assert ("all among the first" in held_out) == (share == 0.5) == (0 < account.held_out_until < 30)
+
+
 def test_the_account_measures_lengths_before_they_are_cut(prepare, tokenizer):
     content = lines(200) + "unseen \u16a0\u16a2 runes\n"
     lengths = sorted(map(len, tokenizer(content.splitlines())["input_ids"]))
