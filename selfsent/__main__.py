@@ -88,6 +88,8 @@ def _end_by(error: BaseException) -> None:
 
 
 def _again() -> str:
+    if sys.argv[1:2] == ["pretrain"] and "static" in sys.argv:  # which has nothing to resume
+        return "run it again"
     words = [*sys.argv[1:], *([] if "--resume" in sys.argv else ["--resume"])]
     return f"resume with: {shlex.join(['selfsent', *words])}"
 

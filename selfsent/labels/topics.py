@@ -155,9 +155,12 @@ def _describe(texts: list[str], labels: Int[np.ndarray, " N"], distances: Float[
     for group, words in enumerate(name_groups(texts, labels.tolist())):
         inside = np.flatnonzero(labels == group)
         nearest = [texts[row] for row in inside[np.argsort(distances[inside], kind="stable")]]
-        different = {clean.content_key(text): text for text in reversed(nearest)}
-        typical = sorted(different.values(), key=nearest.index)[:_TYPICAL]
-        found.append(Topic(words=words, size=len(inside), typical=typical))
+        different: dict[int, str] = {}
+        for text in nearest:
+            different.setdefault(clean.content_key(text), text)
+            if len(different) == _TYPICAL:
+                break
+        found.append(Topic(words=words, size=len(inside), typical=[*different.values()]))
     return found
 
 

@@ -128,5 +128,5 @@ def inside_and_rest(text: SearchText) -> tuple[str, str] | None:
     if not suits:
         return None
     chosen = suits[clean.content_key(text.passages[0]) % len(suits)]
-    rest = " ".join(sentences[:chosen] + sentences[chosen + 1 :])
+    rest = " ".join(each for each in sentences if each != sentences[chosen])
     return (sentences[chosen], rest) if clean.count_words(rest) >= _PASSAGE else None

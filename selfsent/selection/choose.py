@@ -234,7 +234,8 @@ def _rows(board: Scoreboard, kept: Candidate, base: Candidate, settings: SearchS
     notes = {base.name: "base"} | {kept.name: "kept"}
     rows = [
         _row(each.name, each.how, _figures(each.scores, board.measure), notes.get(each.name, each.note), each.seconds)
-        for each in shown[: _MOST_ROWS - 2]
+        for each in shown
+        if each in (*shown[: _MOST_ROWS - 2], kept, base)
     ]
     rows += [_row(each.name, each.how, {}, each.note) for each in board.left_out]
     if not board.structured:

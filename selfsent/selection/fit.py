@@ -218,6 +218,8 @@ def _fit_in(
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
     if budget.once("text", "sources", identity) != identity:
         raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
+    if budget.once("text", "queries", own) != own:  # whose vectors are kept
+        raise ResumeError(f"{queries} has changed since {folder} was begun: put it back, or choose another --out")
     if ask is None and (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         left_out = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)["left_out"]
         for name in [name for name in names if short_name(name) not in left_out]:
@@ -247,7 +249,11 @@ def _fit_in(
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
-        "jobs": {job: [each.name, folders.get(each.name)] for job, each in choice.jobs.items()},
+        "jobs": {
+            job: [each.name, folders.get(each.name)]
+            for job, each in choice.jobs.items()
+            if config.purpose in ("both", job)
+        },
         "search": asdict(choice.search) if choice.search else None,
         "sentences": [*choice.sentences, *say_widths(widths), *_read_before(names, sources), *_say_prompts(choice)],
         "rows": choice.rows,
@@ -351,9 +357,8 @@ def _command(
 ) -> str:
     named = ["--update", str(before.folder)] if before else []
     named += [word for base in bases for word in ("--base", base)]
-    changed = [
-        word for each in settings if not each.startswith(("purpose=", "dimensions=")) for word in ("--set", each)
-    ]
+    own = ("purpose=", "dimensions=", "minutes=")
+    changed = [word for each in settings if not each.startswith(own) for word in ("--set", each)]
     job = ["--for", config.purpose] * (config.purpose != "both")
     job += ["--dimensions", str(config.dimensions)] * (config.dimensions is not None)
     if queries is not None:

@@ -3,7 +3,6 @@
 Neighbours stay neighbours on the map: t-SNE (van der Maaten and Hinton 2008) of cosine distances.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from jaxtyping import Float
 
 from selfsent.encoder.quantize import unit
 from selfsent.report.embeddings import cluster_texts
+from selfsent.text import clean
 from selfsent.text.stems import likely_stop_words
 
 MOST = 400  # texts on a map
@@ -46,7 +46,7 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
     share of the texts of the group, q of the others, each with half a text added, so that a word of one text alone does
     not win.
     """
-    words = [{*re.findall(r"[^\W\d_]{2,}", text.lower())} for text in texts]
+    words = [{word for word in clean.words(text) if _names(word)} for text in texts]
     names, everywhere = [], Counter(word for of_text in words for word in of_text)
     stop_words = likely_stop_words(everywhere)
     for group in sorted({*clusters}):
@@ -60,6 +60,10 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
         telling = weight.keys() - stop_words or weight.keys()
         names.append(sorted(telling, key=lambda word: (-weight[word], word))[:_WORDS])
     return names
+
+
+def _names(word: str) -> bool:
+    return not word.isdigit() and (len(word) > 1 or not word.isascii())  # one sign of Chinese is a word
 
 
 def map_places(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:

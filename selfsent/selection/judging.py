@@ -4,7 +4,7 @@ Tests made of a text can be wrong; twenty answers of a person who knows it are w
 each encoder are shown, without their names; where the person's choice surely is the base, it is kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,10 +82,10 @@ def read_queries(name: str) -> list[str]:
     return queries
 
 
-def judge(examples: Sequence[Mapping[str, Any]], base: str, kept: str, ask: Ask) -> list[dict[str, str]]:
+def judge(examples: Sequence[Mapping[str, Any]], base: str, kept: str, ask: Ask) -> Iterator[dict[str, str]]:
     """Ask which of two passages answers a query better, those queries first whose answers differ most.
 
-    Returns:
+    Yields:
         Of each judgement the query and who was preferred: "base", "kept" or "".
     """
     differ = []
@@ -94,16 +94,15 @@ def judge(examples: Sequence[Mapping[str, Any]], base: str, kept: str, ask: Ask)
         pair = next(((new, old) for new, old in zip(ours, theirs, strict=True) if new != old), None)
         if pair is not None:
             differ.append((len({*ours} & {*theirs}), example["query"], *pair))
-    draw, judged = np.random.default_rng(0), []
+    draw = np.random.default_rng(0)
     for _, query, new, old in sorted(differ, key=lambda each: each[0]):
         sides = [("kept", new), ("base", old)]
         if draw.integers(2):
             sides.reverse()
         answer = ask(query, sides[0][1], sides[1][1])
         if answer is None:
-            break
-        judged.append({"query": query, "preferred": sides[answer - 1][0] if answer else ""})
-    return judged
+            return
+        yield {"query": query, "preferred": sides[answer - 1][0] if answer else ""}
 
 
 def weigh(judged: Sequence[Mapping[str, str]], base: str, kept: str) -> tuple[bool, str]:

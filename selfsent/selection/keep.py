@@ -31,9 +31,11 @@ def ask_person(folder: Path, examples: Sequence[Mapping[str, Any]], choice: Choi
             why = "no other encoder for search" if examples else "nothing is searched"
             said = f"There was nothing to judge: {choice.kept.name} is kept, and {why}."
             return replace(choice, sentences=[*choice.sentences, said])
-        atomic.write_sealed(path, {"judged": judge(examples, *names, ask)})
-        for name in (SELECTION, MODEL):  # of a finished selection, which is decided again
-            atomic.remove(folder / name)
+        judged: list[dict[str, str]] = []
+        for row in judge(examples, *names, ask):  # each is kept at once; without any, those of before are
+            for name in (SELECTION, MODEL):  # of a finished selection, which is decided again
+                atomic.remove(folder / name)
+            atomic.write_sealed(path, {"judged": (judged := [*judged, row])})
     if not path.is_file() or choice.kept is choice.base:
         return choice
     judged = atomic.read_sealed(path, f"delete {path}, and nothing that it says is counted")["judged"]

@@ -12,17 +12,18 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from selfsent.corpus.formats import compression_of
 from selfsent.corpus.held_out import SPLITS, HeldOutPairs, Selection, Split
 from selfsent.corpus.prepare import read_texts
 from selfsent.corpus.settings import CorpusConfig
-from selfsent.corpus.sources import Document, resolve_sources
+from selfsent.corpus.sources import Document, Source, resolve_sources
 from selfsent.errors import CorpusError
 from selfsent.evaluation.label_free.document_tests import LEAST
 from selfsent.evaluation.label_free.documents import dropped_words
@@ -44,6 +45,7 @@ _LEAST_TRAINING = 128  # different texts or pairs that are left
 _SENTENCES = 4  # of a text that has a structure: a title or a question of two sentences is a single line here
 _DOCUMENT_SHARE = 0.08  # of all rows, that have one
 _PACKED = 4.0  # bytes of text in a byte of a compressed file, about
+_LAID_OUT = 0.1  # and of a document with fonts and pictures
 _SECTION = 25  # sentences of a section of a long document
 _TESTED = 600  # sections of long documents that tests are made of, at most
 
@@ -140,7 +142,7 @@ def gather_material(
     """
     if atomic.cached(folder):
         return Material(folder)
-    size = sum(source.size * (_PACKED if _compressed(source.name) else 1) for source in resolve_sources(sources))
+    size = sum(map(_text_bytes, resolve_sources(sources)))
     share = min(1.0, limit / size) if size else 1.0
     with atomic.build_folder(folder) as scratch:
         staged, cut = scratch / "staged.jsonl", 0
@@ -171,8 +173,10 @@ def _stage(texts: Iterator[tuple[Document, str, list[str]]], share: float, stage
     return counts, total
 
 
-def _compressed(name: str) -> bool:
-    return not name.endswith((".txt", ".jsonl", ".json", ".csv", ".tsv"))
+def _text_bytes(source: Source) -> float:
+    """Return about how many bytes of text a source holds."""
+    packed = source.kind in (".parquet", ".xlsx") or compression_of(source.path or PurePath(source.name))
+    return source.size * (_PACKED if packed else _LAID_OUT if source.kind in (".pdf", ".docx", ".pptx") else 1.0)
 
 
 def _cut(staged: Path, sections: Path) -> int:

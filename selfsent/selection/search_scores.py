@@ -161,5 +161,5 @@ def _inside_and_rest(document: Document) -> tuple[str, str] | None:
     if not suits:
         return None
     chosen = suits[clean.content_key(" ".join(sentences)) % len(suits)]
-    rest = " ".join([document.title, *sentences[:chosen], *sentences[chosen + 1 :]]).strip()
+    rest = " ".join([document.title, *(each for each in sentences if each != sentences[chosen])]).strip()
     return (sentences[chosen], rest) if clean.count_words(rest) >= _REST else None

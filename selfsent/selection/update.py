@@ -68,6 +68,9 @@ class Before:
         board.score_on_test(old)
         choice = choose(board)
         new, base = choice.kept, choice.base
+        if not board.judged:
+            said = "Too little could be held out to compare it with what was kept before."
+            return replace(choice, sentences=[said, *choice.sentences])
         change = difference(new.scores["test"], old.scores["test"], board.measure)
         told = f"{base.name} {figure(base.scores['test'], board.measure) or 0:.1f}, {old.name} {change.before:.1f}"
         again = f"{base.name} alone" if new is base else "made again"

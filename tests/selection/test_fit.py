@@ -211,6 +211,9 @@ def test_a_person_who_prefers_the_base_has_it_kept_and_says_so_once(undecided, f
     assert other.kept == whole[0].kept
     assert other.sentences[-1].endswith("this agrees with the tests.")
     assert read_search_settings(other.model) == read_search_settings(tmp_path / "model")
+    said = (undecided / "judgements.json").read_bytes()
+    assert fit(undecided, resume=True, ask=lambda *given: None) == other  # who says nothing changes nothing
+    assert (undecided / "judgements.json").read_bytes() == said
     (undecided / "judgements.json").unlink()
 
 
@@ -234,6 +237,13 @@ def test_a_finished_selection_is_returned_again(whole, fit):
 def test_what_was_changed_is_named_when_resuming(given, named, finished, fit):
     with pytest.raises(ResumeError, match=f"was begun with other {named}: repeat its command with --resume"):
         fit(finished, resume=True, **given)
+
+
+def test_a_file_of_queries_that_changed_is_refused(undecided, fit):
+    plan = atomic.read_sealed(undecided / "plan.json", "")
+    atomic.write_sealed(undecided / "plan.json", plan | {"text": plan["text"] | {"queries": ["another one"]}})
+    with pytest.raises(ResumeError, match=r"has changed since .* was begun: put it back"):
+        fit(undecided, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +307,7 @@ def test_a_base_that_cannot_be_opened_or_scored_is_a_row_that_says_why_and_the_o
     assert sum(line.startswith("left out: ") for line in told.said) == 3
     assert "cannot be found" in (result.folder / "fit.html").read_text(encoding="utf-8")
     assert fit(tmp_path / "fit", bases=bases, purpose="grouping", resume=True) == result
+    assert [*result.jobs] == ["grouping"]
 
 
 def test_a_selection_none_of_whose_bases_can_be_opened_is_refused(fit, bert, tmp_path):

@@ -37,6 +37,9 @@ def test_a_group_is_named_by_the_words_that_set_it_apart():
     german = [f"ich habe die karte {n} nicht" for n in "abcd"] + [f"das paket {n} ist da" for n in "abcd"]
     assert name_groups(german, [0] * 4 + [1] * 4) == [["karte"], ["paket"]]
     assert name_groups(["who was it"] * 3 + ["the card"] * 3, [0] * 3 + [1] * 3) == [["it", "was", "who"], ["card"]]
+    hindi = ["\u092a\u093e\u0938\u0935\u0930\u094d\u0921"] * 3 + ["\u092c\u093f\u0932"] * 3  # with vowel signs
+    assert name_groups(hindi, [0] * 3 + [1] * 3) == [[hindi[0]], [hindi[3]]]
+    assert name_groups(["\u72ac \u8f66"] * 3 + ["\u732b"] * 3, [0] * 3 + [1] * 3)[1] == ["\u732b"]
 
 
 def test_a_word_of_one_text_does_not_name_a_group():

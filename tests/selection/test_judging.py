@@ -57,7 +57,7 @@ def test_the_answers_that_differ_most_are_judged_first_and_the_names_are_hidden(
         asked.append((query, first, second))
         return None if len(asked) == 7 else 0 if query == "second" else 1
 
-    judged = judge(EXAMPLES, "base", "kept", ask)
+    judged = [*judge(EXAMPLES, "base", "kept", ask)]
     assert [row["query"] for row in judged] == ["first", "second", "q0", "q1", "q2", "q3"]
     shown = {query: {first, second} for query, first, second in asked}
     assert (shown["first"], shown["second"], shown["q0"]) == ({*"ad"}, {*"cd"}, {*"bx"})

@@ -115,6 +115,10 @@ def test_a_sentence_from_inside_is_taken_out_of_its_document():
         left = [first, *others]
         left.remove(query)
         assert passage == " ".join([given[place].title, *left])
+    quoted = "this sentence is a reply and quoted once more."
+    others = [f"line {number} of it." for number in range(9)]
+    pairs, _ = inside_pairs([Document("\n".join([others[0], quoted, *others[1:], quoted]))])
+    assert (pairs.queries, pairs.passages) == ([quoted], [" ".join(others)])
 
 
 def test_of_many_documents_some_that_are_spread_over_them_are_searched(monkeypatch):

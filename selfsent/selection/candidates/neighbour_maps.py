@@ -7,7 +7,6 @@ the base beside latent axes of them: behind these texts of one topic lie closer 
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
@@ -69,7 +68,8 @@ def _parts(source: Candidate) -> Sequence[Candidate]:
 
 def _fit_map(work: Workspace, source: Candidate, path: Path) -> None:
     with work.text.texts.open(encoding="utf-8") as file:
-        texts = list(dict.fromkeys(json.loads(line)["text"] for line in islice(file, _TEXTS)))
+        texts = [json.loads(line)["text"] for line in file]
+    texts = list(dict.fromkeys(texts[:: -(-len(texts) // _TEXTS) or 1]))
     encoders = [part.open() for part in _parts(source)]
     dose, agreement, affine = 0.0, 0.0, _NO_MAP
     whole = all(map_of(encoder) is None and encoder.truncate_dim is None for encoder in encoders)
