@@ -25,12 +25,19 @@ class Told(Progress):
 
     def __init__(self):
         self.said, self.steps = [], []
+        self.reports, self.evaluations = [], []
 
     def say(self, message):
         self.said.append(message)
 
     def step(self, step, texts, terms):
         self.steps.append(step)
+
+    def report(self, stage, done, total=None):
+        self.reports.append((stage, done, total))
+
+    def evaluated(self, step, scores, best):
+        self.evaluations.append(step)
 
 
 def train(bert, text, out, *settings, method="simcse", **options):

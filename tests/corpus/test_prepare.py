@@ -11,6 +11,7 @@ import datasets
 import huggingface_hub
 import numpy as np
 import pytest
+from small_runs import Told
 
 from selfsent.config import build_config
 from selfsent.corpus import deduplicate
@@ -19,7 +20,6 @@ from selfsent.corpus import tokenize as staging
 from selfsent.corpus.prepare import prepare_corpus
 from selfsent.corpus.settings import CorpusConfig
 from selfsent.errors import ConfigurationError, CorpusError
-from selfsent.progress import Progress
 from selfsent.text.clean import content_key
 
 WORDS = ["river", "bridge", "winter", "music", "garden", "paper", "stone", "train", "letter", "window"]
@@ -44,17 +44,6 @@ def table(pairs):
 def articles(count):
     rows = ({"title": f"T{n}", "text": " ".join(sentence(100 * n + k) for k in range(6))} for n in range(count))
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-class Recorded(Progress):
-    def __init__(self):
-        self.reports, self.said = [], []
-
-    def say(self, message):
-        self.said.append(message)
-
-    def report(self, stage, done, total=None):
-        self.reports.append((stage, done, total))
 
 
 def everything(found):
@@ -146,7 +135,7 @@ def test_what_cleaning_took_is_counted_and_shown(prepare, tmp_path):
     shown = ["6 pieces of markup were removed, for example:", "  <!-- a ? -->", "  <i>", "  </i>"]
     assert account.splitlines()[-4:] == shown
     for read in (preparing.read_texts, preparing.corpus_texts):
-        progress = Recorded()
+        progress = Told()
         list(read([str(tmp_path / "a.jsonl")], CorpusConfig(min_words=1), progress))
         assert progress.said == shown
     assert "markup" not in "\n".join(prepare(lines(9), held_out=0).account.lines())
@@ -253,7 +242,7 @@ def test_other_settings_or_sources_make_another_corpus(prepare):
 
 def test_progress_is_reported_stage_by_stage(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text(lines(5000))
-    progress = Recorded()
+    progress = Told()
     prepare_corpus([str(tmp_path / "a.txt")], CorpusConfig(), tokenizer, cache=tmp_path / "cache", progress=progress)
     assert list(dict.fromkeys(stage for stage, _, _ in progress.reports)) == ["read", "deduplicate", "store"]
     for stage in ("read", "deduplicate", "store"):
@@ -268,7 +257,7 @@ def test_a_hub_dataset_is_identified_by_its_revision_and_counted_by_document(mon
     stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *args: revision)
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: stream)
-    progress = Recorded()
+    progress = Told()
 
     def prepare():
         config = CorpusConfig(held_out=0)

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from small_runs import Told
 
 from selfsent.corpus import formats, limits, sources
 from selfsent.corpus.in_memory import spool_texts, strings_of
@@ -37,14 +38,6 @@ ROWS = [
     {"title": "", "text": "Plain words."},
     {"title": "Third", "text": ""},
 ]
-
-
-class Lines(Progress):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 def as_jsonl(rows):
@@ -110,9 +103,9 @@ def test_lines_of_txt_are_documents_without_their_line_ends_and_byte_order_mark(
 def test_utf_16_is_read_with_and_without_a_mark_and_said(tmp_path, encoding, suffix):
     content = 'id;text\r\n1;"café\r\n“x”"\r\n2;\r\n'  # a line end in quotes, and an empty cell
     (source,) = resolve_sources([str(write(tmp_path / f"a.csv{suffix}", PACKERS[suffix](content.encode(encoding))))])
-    said = Lines()
-    assert [d.text for d in source.documents(COLUMNS, said)] == ["café\r\n“x”", ""]
-    assert [line for line in said.lines if "and is read as such" in line] == said.lines != []
+    told = Told()
+    assert [d.text for d in source.documents(COLUMNS, told)] == ["café\r\n“x”", ""]
+    assert [line for line in told.said if "and is read as such" in line] == told.said != []
 
 
 def test_an_8_bit_encoding_is_read_where_it_is_said_and_otherwise_refused_with_the_option(tmp_path):
@@ -160,10 +153,10 @@ def test_the_column_that_reads_like_prose_is_taken_and_said(tmp_path, suffix):
     else:
         frame.to_parquet(path)
     (source,) = resolve_sources([str(path)])
-    said = Lines()
-    assert [d.text for d in source.documents(replace(COLUMNS, text=None), said)] == ["I cannot log in."] * 5
-    assert "read is 'body'" in said.lines[0]
-    assert [line.split(":")[0].strip() for line in said.lines[1:]] == ["body"] * 3 + ["subject"] * 3
+    told = Told()
+    assert [d.text for d in source.documents(replace(COLUMNS, text=None), told)] == ["I cannot log in."] * 5
+    assert "read is 'body'" in told.said[0]
+    assert [line.split(":")[0].strip() for line in told.said[1:]] == ["body"] * 3 + ["subject"] * 3
 
 
 @pytest.mark.parametrize(

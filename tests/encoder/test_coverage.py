@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from damage import static_vectors
+from small_runs import Told
 from tiny import TEXTS, make_tokenizer
 
 from selfsent.bulk.encode import encode_to
@@ -15,19 +16,11 @@ from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError
 from selfsent.evaluation.evaluate import evaluate
 from selfsent.evaluation.label_free.verdict import verdict
-from selfsent.progress import SILENT, Progress
+from selfsent.progress import SILENT
 from selfsent.searching.search import open_cached
 from selfsent.training.train import train
 
 CHINESE = ["我们今天去公园散步。", "孩子们在河边玩耍。", "她读了一本关于船的书。"]
-
-
-class Told(Progress):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, line):
-        self.lines.append(line)
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +39,10 @@ def test_the_fractions_are_those_of_a_count_by_hand(encoder):
 def test_little_is_not_mentioned_much_is_warned_of_and_most_is_refused(encoder):
     told = Told()
     check_coverage(encoder, [*TEXTS * 10, "a zebra"], "it", told)
-    assert told.lines == []
+    assert told.said == []
     check_coverage(encoder, [*TEXTS, "zebra gnu"], "it", told)
-    assert len(told.lines) == 1
-    assert "5% of the tokens are unknown to it, and 14% of the texts hold no word that it knows" in told.lines[0]
+    assert len(told.said) == 1
+    assert "5% of the tokens are unknown to it, and 14% of the texts hold no word that it knows" in told.said[0]
     with pytest.raises(EncoderError, match=r"it cannot read this text: 5\d% .* selfsent pretrain"):
         check_coverage(encoder, [*TEXTS[:2], *["zebra gnu okapi tapir"] * 4], "it", told)
     with pytest.raises(EncoderError, match=r"it cannot read this text: 100% of the tokens .* 100% of the texts"):
@@ -64,18 +57,18 @@ def test_a_language_that_is_spelled_is_noticed_and_documentation_is_not():
     assert measure_coverage(encoder, [german]).foreign
     assert not measure_coverage(encoder, [code]).foreign
     check_coverage(encoder, [german], "builtin", told)
-    assert "badly: a plain word takes 2." in told.lines[0]
+    assert "badly: a plain word takes 2." in told.said[0]
 
 
 def test_texts_that_are_longer_than_a_model_reads_are_counted(encoder):
     told, longest = Told(), " ".join(["cat"] * (encoder.max_seq_length - 2))  # and two special tokens
     say_what_is_cut(encoder, [longest, "cat"], told)
     say_what_is_cut(load_encoder("builtin-static"), [longest * 9], told)  # which has no such length
-    assert told.lines == []
+    assert told.said == []
     say_what_is_cut(encoder, [longest, f"{longest} cat", "cat"], told)
     say_what_is_cut(encoder, [f"{longest} cat", "cat"] * 1000, told)
-    assert f"of 3 texts 1 is longer than the {encoder.max_seq_length} tokens" in told.lines[0]
-    assert "of a sample of 500 texts 500 are longer" in told.lines[1]  # every fourth
+    assert f"of 3 texts 1 is longer than the {encoder.max_seq_length} tokens" in told.said[0]
+    assert "of a sample of 500 texts 500 are longer" in told.said[1]  # every fourth
 
 
 def test_of_a_pair_the_encoder_that_knows_more_counts(encoder):
@@ -125,4 +118,4 @@ def test_vectors_of_zeros_are_counted(tmp_path):
     table[make_tokenizer().unk_token_id] = 0
     encode_to(tmp_path / "vectors.npy", static_vectors(table), [tmp_path / "texts.txt"], progress=told)
     assert (~np.load(tmp_path / "vectors.npy").any(axis=1)).sum() == 2
-    assert any("vectors of zeros: 2;" in line for line in told.lines)
+    assert any("vectors of zeros: 2;" in line for line in told.said)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from small_runs import Told
 from tiny import TEXTS
 
 from selfsent.encoder.encode import encode
 from selfsent.encoder.load import load_encoder
 from selfsent.evaluation.evaluate import evaluate
-from selfsent.progress import Progress
 
 
 @pytest.fixture
@@ -48,21 +48,17 @@ def test_whitening_can_be_fitted_to_other_texts(bert, made_up, tmp_path):
 
 
 def test_a_baseline_that_cannot_be_computed_is_told_and_costs_no_score(bert, made_up, tmp_path):
-    class Told(Progress):
-        def say(self, message):
-            said.append(message)
-
-    said = []
+    told = Told()
     (tmp_path / "pairs.csv").write_text("text1,text2,label\na cat,a dog,1\nrain fell,the sun,0\n")
     tasks = ["retrieval", f"pairs:{tmp_path / 'pairs.csv'}"]
     held_out = made_up[:60], made_up[60:]
-    results = evaluate(bert, tasks, held_out=held_out, pooling="mean", whitening=["pca"], progress=Told())
+    results = evaluate(bert, tasks, held_out=held_out, pooling="mean", whitening=["pca"], progress=told)
     assert {score.task for score in results["model"].scores} == {"retrieval", tasks[1]}
     assert {score.task for score in results["pca whitening"].scores} == {"retrieval"}
-    assert [line for line in said if "pca whitening of pairs:" in line and "needs more than" in line]
-    said.clear()
-    static = evaluate("builtin-static", tasks[1:], poolings=["mean"], progress=Told())
-    assert (list(static), any("no layers to pool" in line for line in said)) == (["model"], True)
+    assert [line for line in told.said if "pca whitening of pairs:" in line and "needs more than" in line]
+    told.said.clear()
+    static = evaluate("builtin-static", tasks[1:], poolings=["mean"], progress=told)
+    assert (list(static), any("no layers to pool" in line for line in told.said)) == (["model"], True)
 
 
 def test_texts_are_cut_at_the_given_length(bert, made_up):

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from labelled_files import write
+from small_runs import Told
 from suite_scores import score_tasks
 
 from selfsent.errors import UserError
@@ -13,7 +14,6 @@ from selfsent.evaluation.comparison import compare_results
 from selfsent.evaluation.senteval import relatedness
 from selfsent.evaluation.senteval.declutr_averages import DOWNSTREAM, PROBING
 from selfsent.evaluation.suite import read_suite, resolve_tasks
-from selfsent.progress import Progress
 
 SEVEN = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 
@@ -61,15 +61,10 @@ def test_texts_of_labelled_tasks_are_encoded_once(files, encode):
 
 
 def test_progress_counts_tasks_and_fits(files, encode):
-    stages = []
-
-    class Recorded(Progress):
-        def report(self, stage, done, total=None):
-            stages.append((stage, done, total))
-
-    run(encode, ["trec", "sickr-dev", "cr"], files, bootstrap=0, progress=Recorded())
-    assert ("task 1 of 3, trec: classifiers trained", 21, 21) in stages
-    assert stages[-1] == ("task 3 of 3, cr: classifiers trained", 105, 105)
+    told = Told()
+    run(encode, ["trec", "sickr-dev", "cr"], files, bootstrap=0, progress=told)
+    assert ("task 1 of 3, trec: classifiers trained", 21, 21) in told.reports
+    assert told.reports[-1] == ("task 3 of 3, cr: classifiers trained", 105, 105)
 
 
 def test_each_score_names_classifier_folds_seeds_and_data(files, encode):

@@ -7,25 +7,17 @@ from commands import run as command
 from fake_hub import reached
 from huggingface_hub import ModelCard, constants
 from huggingface_hub.utils import _http
+from small_runs import Told
 from tiny import TEXTS, make_base
 
 from selfsent.encoder.load import load_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import EncoderError, UserError
 from selfsent.export.push import push_model
-from selfsent.progress import Progress
 from selfsent.storage import atomic
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's library
 CARD = "---\nlanguage: en\ntags:\n- selfsent\n---\n\n# A card\n\nWritten by somebody.\n"
-
-
-class Told(Progress):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 @pytest.fixture
@@ -136,7 +128,7 @@ def test_nothing_but_the_files_of_a_model_is_sent_and_all_are_named_first(hub, r
     told = Told()
     push_model(folder, "me/tickets", progress=told)
     assert {*hub.repositories["me/tickets"]["files"]} == own
-    first, left, *rest = told.lines
+    first, left, *rest = told.said
     assert rest == []
     assert {*first.split(": ")[1].split(", ")} == own
     assert first.startswith("to me/tickets (private), ")

@@ -8,13 +8,13 @@ import torch
 from contract import Built, Contracts, defaults
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from small_runs import Told
 from tiny import make_base
 from torch import nn
 from torch.nn import functional as F
 
 import selfsent
 from selfsent.pretraining import masked_lm, pretrain
-from selfsent.progress import Progress
 from selfsent.training import trainer
 from selfsent.word_vectors.factorization import FactorConfig
 from selfsent.word_vectors.static_vectors import StaticConfig
@@ -45,17 +45,6 @@ def test_every_default_is_the_recommended_one():
     assert masked_lm.SIZES == {
         **{"nano": (2, 128, 2), "micro": (4, 256, 4), "mini": (6, 256, 4), "small": (6, 384, 6), "medium": (12, 512, 8)}
     }
-
-
-class Told(Progress):
-    def __init__(self):
-        self.said, self.evaluations = [], []
-
-    def say(self, message):
-        self.said.append(message)
-
-    def evaluated(self, step, scores, best):
-        self.evaluations.append(step)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from small_runs import Told
 from tiny import make_base
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -19,18 +20,10 @@ from selfsent.encoder.mlm_head import word_embeddings
 from selfsent.encoder.quantize import unit
 from selfsent.objectives.base import Examples
 from selfsent.pretraining import masked_lm
-from selfsent.progress import Progress
 from selfsent.word_vectors import vocabulary
 
 SIZE = masked_lm.Size(2, 16, 2)
 NOTHING = HeldOut("halves")
-
-
-class Lines(list, Progress):
-    """Keeps what is said."""
-
-    def say(self, line):
-        self.append(line)
 
 
 @pytest.fixture
@@ -222,12 +215,12 @@ def test_guesses_are_the_same_every_time_and_count_what_is_right(encoder):
     ],
 )
 def test_predictions_are_shown_for_a_mask_that_is_read_and_otherwise_it_is_said(encoder, prepared, sentence, shown):
-    lines = Lines()
+    told = Told()
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
-    validate = masked_lm.validator(encoder, objective, prepared.held_out, 32, sentence, None, lines)
+    validate = masked_lm.validator(encoder, objective, prepared.held_out, 32, sentence, None, told)
     validate(encoder)
-    assert any("no predictions are shown" in line for line in lines) != shown
-    assert sum(len(line.removeprefix(sentence).split(", ")) == 5 for line in lines) == shown
+    assert any("no predictions are shown" in line for line in told.said) != shown
+    assert sum(len(line.removeprefix(sentence).split(", ")) == 5 for line in told.said) == shown
 
 
 def test_the_mask_of_a_sentence_is_whatever_the_tokenizer_calls_it(tmp_path):
@@ -236,7 +229,7 @@ def test_the_mask_of_a_sentence_is_whatever_the_tokenizer_calls_it(tmp_path):
         file.write_text(file.read_text(encoding="utf-8").replace("[MASK]", "<mask>"), encoding="utf-8")
     encoder = load_encoder(base)
     assert encoder.tokenizer.mask_token == "<mask>"
-    lines = Lines()
+    told = Told()
     objective = masked_lm.MaskedLM(masked_lm.MaskedLM.Config(), encoder)
-    masked_lm.validator(encoder, objective, NOTHING, 32, "the [MASK] cat", None, lines)(encoder)
-    assert lines[0].startswith("the <mask> cat  ")
+    masked_lm.validator(encoder, objective, NOTHING, 32, "the [MASK] cat", None, told)(encoder)
+    assert told.said[0].startswith("the <mask> cat  ")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from small_runs import Told
 from tiny import make_base
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
@@ -62,18 +63,10 @@ class Killer(Progress):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Recorded(Progress):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
-
-
 @pytest.fixture(scope="module")
 def said():
     """What ``whole`` says."""
-    return Recorded()
+    return Told()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +86,7 @@ def test_the_loss_falls_and_the_model_opens_in_other_libraries(whole, said):
     assert losses[-1] < losses[0] - 0.5
     assert result.steps == 40
     assert result.tokens == 40 * 8 * 32
-    assert any(line.startswith("the ship and the [MASK].  ") for line in said.lines)
+    assert any(line.startswith("the ship and the [MASK].  ") for line in said.said)
     assert SentenceTransformer(str(result.model)).encode(["the ship"]).shape == (1, 32)
     assert AutoModelForMaskedLM.from_pretrained(result.model).config.num_hidden_layers == 1
 
@@ -129,12 +122,12 @@ def test_what_stands_in_a_folder_without_a_run_is_never_touched(text, tmp_path):
 def test_resuming_what_is_finished_returns_what_it_gave(text, whole):
     files = {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
     assert "checkpoints" not in {path.name for path in whole.folder.iterdir()}
-    progress = Recorded()
+    progress = Told()
     again = train(text, whole.folder, resume=True, progress=progress)
     assert again == whole
     assert again.tokens_per_second > 0
     assert files == {path: path.read_bytes() for path in whole.folder.rglob("*") if path.is_file()}
-    assert progress.lines[-1].endswith("is finished: nothing is left to do")
+    assert progress.said[-1].endswith("is finished: nothing is left to do")
 
 
 def test_a_kill_before_the_scores_are_written_loses_nothing(text, whole, tmp_path, monkeypatch):

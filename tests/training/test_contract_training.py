@@ -9,6 +9,7 @@ import pytest
 import torch
 from contract import Contracts, build, defaults, recipe, write_lines
 from safetensors.torch import load_file
+from small_runs import Told
 from tiny import make_base
 
 from selfsent.config import EncoderConfig, HardwareConfig, Recipe, TrainConfig, recipe_table
@@ -215,26 +216,16 @@ def test_accumulation_within_a_batch_needs_a_word(made):
         made(train={"batch_size": 8, "accumulation": 2})
 
 
-class Watch(Progress):
-    """Notes at which steps a run was evaluated."""
-
-    def __init__(self):
-        self.evaluations = []
-
-    def evaluated(self, step, scores, best):
-        self.evaluations.append(step)
-
-
 def go(built, scores):
     """Train to the end with scripted scores; return what happened at which steps."""
-    saved, watch, script = [], Watch(), iter(scores)
-    built.progress = watch
+    saved, told, script = [], Told(), iter(scores)
+    built.progress = told
     built.validate = lambda encoder: {"retrieval": float(next(script))}
     real = built.run.checkpoints.save
     built.run.checkpoints.save = lambda step, *content: (saved.append(step), real(step, *content))
     outcome = trainer.Trainer.train(built)
     log = [json.loads(line) for line in (built.run.folder / "log.jsonl").read_text().splitlines()]
-    return outcome, watch.evaluations, saved, [line["step"] for line in log if "loss" in line]
+    return outcome, told.evaluations, saved, [line["step"] for line in log if "loss" in line]
 
 
 @contract("train", "evaluate_every checkpoint_every log_every")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run as command
-from small_runs import QUICK, WORDS
+from small_runs import QUICK, WORDS, Told
 from tiny import make_base
 
 from selfsent.corpus.dataset import Corpus
@@ -22,17 +22,8 @@ from selfsent.errors import UserError
 from selfsent.evaluation.label_free import document_tests, material, scores
 from selfsent.evaluation.label_free import verdict as verdict_module
 from selfsent.evaluation.label_free.documents import parse_documents
-from selfsent.progress import Progress
 from selfsent.storage import atomic, locks
 from selfsent.training import train
-
-
-class Notes(Progress):
-    def __init__(self):
-        self.said = []
-
-    def say(self, message):
-        self.said.append(message)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +82,7 @@ def judge(base, trained, corpus, **settings):
 
 def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
     shutil.copytree(bert, tmp_path / "copy")
-    notes = Notes()
+    notes = Told()
     said = judge(bert, tmp_path / "copy", corpus, progress=notes)
     assert said.decision == "cannot tell"
     assert set(said.results) == {"base", "trained", "bm25"}
@@ -101,7 +92,7 @@ def test_a_copy_of_an_encoder_cannot_be_told_from_it(bert, tmp_path, corpus):
 
 
 def test_static_vectors_of_the_text_are_built_once_and_stand_beside(bert, other, corpus):
-    first, second = Notes(), Notes()
+    first, second = Told(), Told()
     said = judge(bert, other, corpus, static=True, progress=first)
     again = judge(bert, other, corpus, static=True, progress=second)
     assert sum("are computed" in line for line in first.said) == 1
