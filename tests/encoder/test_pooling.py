@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from test_contract_encoder import POOLINGS, states
 from tiny import FAMILIES, HARD, PROMPT, TEXTS, make_base
 from transformers import AutoModel
 
@@ -17,34 +18,12 @@ from selfsent.runtime import hardware
 from selfsent.training.optimizer import MasterWeights
 
 
-def hidden_states(folder, texts):
-    """The hidden states straight from transformers: the truth that poolings are held against."""
-    with quietly():
-        model = AutoModel.from_pretrained(folder).eval()
-    tokenizer = tokenizer_of(load_encoder(folder))
-    tokens = tokenizer(texts, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        output = model(**tokens, output_hidden_states=True)
-    return output.hidden_states, tokens["attention_mask"]
-
-
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 @pytest.mark.parametrize("pooling", ["cls", "mean", "first_last", "first_last_paper", "top2"])
 def test_poolings_are_what_their_definition_says(family, pooling, tmp_path):
     folder = make_base(tmp_path, family)
-    states, mask = hidden_states(folder, TEXTS)
-    first = {"first_last": 1, "first_last_paper": 0, "top2": -2}
-    expected = []
-    for row, length in enumerate(mask.sum(1).tolist()):
-        last = states[-1][row]
-        if pooling == "cls":
-            expected.append(last[0])
-        elif pooling == "mean":
-            expected.append(sum(last[t] for t in range(length)) / length)
-        else:
-            both = (states[first[pooling]][row] + last) / 2
-            expected.append(sum(both[t] for t in range(length)) / length)
-    expected = torch.stack(expected).numpy()
+    layers, mask, _ = states(folder, TEXTS)
+    expected = POOLINGS[pooling](layers, mask).numpy()
     as_modules = encode(load_encoder(folder, pooling=pooling), TEXTS, precision="fp32")
     in_one_pass = as_encoder(load_encoder(folder)).embed_poolings(TEXTS, [pooling], precision="fp32")[pooling]
     np.testing.assert_allclose(as_modules, expected, atol=1e-5)
