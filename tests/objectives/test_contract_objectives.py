@@ -556,7 +556,7 @@ def test_declutr_short_documents(encoder, tmp_path):
     }
     assert made["skip"].choose(lengths).tolist() == [False, False, False, True, True]  # 2 A l_max = 160
     assert made["shrink"].choose(lengths).tolist() == [False, True, True, True, True]  # 2 A l_min = 16
-    with pytest.raises(CorpusError, match="3 of 5 documents"):
+    with pytest.raises(CorpusError, match="3 of 5 documents have fewer than 2 x 2 x 40 = 160 tokens"):
         made["error"].choose(lengths)
     lengths = [end - start for start, end in cut(made["shrink"], length=80)[0]]
     assert max(lengths) <= 20  # 80 / (2 A)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import make_examples
 
-from selfsent.encoder.embed import collate, embed, embed_with_words, split_by_length
+from selfsent.encoder.embed import collate, embed, split_by_length
 from selfsent.encoder.load import load_encoder
 from selfsent.errors import UserError
 from selfsent.functional import nt_xent
@@ -157,17 +157,6 @@ def test_short_documents_are_skipped_and_counted(encoder):
     assert "2 of 4 documents are long enough" in objective.notes(lengths)[0]
 
 
-def test_short_documents_can_be_refused_or_shrunk_to(encoder):
-    lengths = np.array([82, 70, 300, 10], np.int32)
-    with pytest.raises(UserError, match="2 of 4 documents have fewer than 2 x 2 x 20 = 80 tokens"):
-        make(encoder, **SMALL, short_doc="error").choose(lengths)
-    shrinking = make(encoder, **SMALL, short_doc="shrink")
-    assert shrinking.choose(lengths).tolist() == [True, True, True, False]
-    spans = [anchor for seed in range(50) for anchor, _ in shrinking.spans(40, np.random.default_rng(seed))]
-    assert max(end - start for start, end in spans) <= 10  # 40 / (2 A)
-    assert max(end for _, end in spans) <= 40
-
-
 def test_a_corpus_of_short_documents_is_refused_with_what_to_set(encoder):
     mend = "set objective.max_length=7 with objective.min_length=3 for 2 of them$"
     with pytest.raises(UserError, match=f"none of 3 documents has .* the longest has 48: {mend}"):
@@ -232,25 +221,6 @@ def test_copies_of_a_positive_count_once_and_groups_belong_to_their_anchor(encod
     torch.testing.assert_close(
         objective.terms(anchors, several)["contrast"], objective.terms(anchors, swapped)["contrast"]
     )
-
-
-def test_anchors_are_masked_and_positives_never(encoder, rows, monkeypatch):
-    objective = make(encoder, **SMALL)
-    seen = []
-    monkeypatch.setattr(
-        "selfsent.objectives.declutr.embed", lambda e, tokens: seen.append(tokens["input_ids"]) or embed(e, tokens)
-    )
-    read = []
-    monkeypatch.setattr(
-        "selfsent.objectives.declutr.embed_with_words",
-        lambda e, tokens, chosen: read.append(tokens["input_ids"]) or embed_with_words(e, tokens, chosen),
-    )
-    objective(encoder, batch_of(objective, encoder, rows))
-    mask = encoder.tokenizer.mask_token_id
-    assert not any((ids == mask).any() for ids in seen)
-    masked = sum(int((ids == mask).sum()) for ids in read)
-    words = sum(int((ids > 4).sum()) for ids in read) + masked
-    assert masked / words == pytest.approx(0.15 * 0.8, abs=0.06)
 
 
 def test_every_anchor_meets_its_own_positives_whatever_their_lengths(encoder, rows, monkeypatch):
