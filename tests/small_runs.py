@@ -40,5 +40,16 @@ class Told(Progress):
         self.evaluations.append(step)
 
 
+class StopAt(Progress):
+    """Raises at a step of a training."""
+
+    def __init__(self, at, error=KeyboardInterrupt):
+        self.at, self.error = at, error
+
+    def step(self, step, texts, terms):
+        if step == self.at:
+            raise self.error
+
+
 def train(bert, text, out, *settings, method="simcse", **options):
     return selfsent.train(method, base=str(bert), corpus=[str(text)], out=out, settings=[*QUICK, *settings], **options)

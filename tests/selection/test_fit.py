@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from small_runs import Told
+from small_runs import StopAt, Told
 from tiny import TEXTS, make_base
 from tokenizers import Tokenizer
 
@@ -330,17 +330,6 @@ class Killed(BaseException):
     """Ends the process here."""
 
 
-class KillAtStep(Progress):
-    """Raises at a step of a training."""
-
-    def __init__(self, last):
-        self.last = last
-
-    def step(self, step, units, terms):
-        if step == self.last:
-            raise Killed
-
-
 def kill_at(operation, ending):
     """Raise before a file is there."""
 
@@ -366,9 +355,9 @@ def test_one_file_by_two_names_is_read_once(text, tmp_path, monkeypatch):
 
 
 STOPS = (  # in the order of a selection
-    {"progress": KillAtStep(9)},
+    {"progress": StopAt(9, Killed)},
     {"fault": kill_at("rename", "static-vectors/trained/scores.json")},
-    {"progress": KillAtStep(30)},
+    {"progress": StopAt(30, Killed)},
     {"fault": kill_at("rename", ".dev.npy")},  # of the training from the base, which is finished
     {"fault": kill_at("rename", "/model")},
     {"fault": kill_at("rename", "fit.json")},

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from small_runs import QUICK, WORDS, Told, train
+from small_runs import QUICK, WORDS, StopAt, Told, train
 from tiny import make_base
 
 import selfsent
@@ -212,17 +212,6 @@ def articles(tmp_path, monkeypatch):
             sentences = [" ".join(words[start : start + 10]).capitalize() + "." for start in range(0, len(words), 10)]
             file.write(json.dumps({"text": " ".join(sentences)}) + "\n")
     return path
-
-
-class StopAt(Progress):
-    """Dies at a step."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def step(self, step, texts, terms):
-        if step == self.at:
-            raise KeyboardInterrupt
 
 
 def train_on_documents(bert, articles, out, *settings, **options):

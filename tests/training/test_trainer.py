@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from small_runs import StopAt
 from tiny import TEXTS
 
 from selfsent.config import TrainConfig
@@ -137,14 +138,9 @@ def test_a_run_stopped_at_any_step_ends_with_the_bits_of_the_one_that_was_not(me
 
 
 def test_what_a_killed_run_had_logged_behind_its_checkpoint_is_logged_once(bert, tmp_path):
-    class Kill(Watch):
-        def step(self, step, texts, terms):
-            if step == 8:  # its checkpoint is that of step 6, its log goes to 7
-                raise KeyboardInterrupt
-
     fit(bert, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        fit(bert, tmp_path / "killed", watch=Kill())
+        fit(bert, tmp_path / "killed", watch=StopAt(8))  # its checkpoint is that of step 6, its log goes to 7
     fit(bert, tmp_path / "killed", resume=True)
     whole, killed = ((tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("whole", "killed"))
     assert [json.loads(line).get("step") for line in killed] == [json.loads(line).get("step") for line in whole]
