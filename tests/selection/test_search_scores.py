@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_held_out_tests import NOUNS, prose, reciprocal_ranks
 from tiny import TEXTS
 
 from selfsent.corpus.sources import Document
@@ -19,12 +20,6 @@ from selfsent.selection.search_scores import (
     without_rarer_words,
 )
 from selfsent.text.bm25 import bm25_scores
-
-NOUNS = [f"noun{number}" for number in range(80)]
-
-
-def prose(draw, sentences, topic):
-    return "\n".join(" ".join(draw.choice([*topic, *topic, *NOUNS], 9)).capitalize() + "." for _ in range(sentences))
 
 
 def documents(count=60, sentences=6):
@@ -49,13 +44,7 @@ def cosines(made, vectors, queries):
 
 
 def mrr(rows):
-    """Of the diagonal's place in each row, within ten; ties share their ranks."""
-    found = []
-    for own, row in enumerate(rows):
-        first = 1 + sum(value > row[own] + 1e-9 for value in row)
-        ranks = range(first, first + sum(abs(value - row[own]) < 1e-9 for value in row))
-        found.append(np.mean([1 / rank if rank <= 10 else 0 for rank in ranks]))
-    return 100 * np.mean(found)
+    return 100 * np.mean([*reciprocal_ranks(rows)])
 
 
 def figures(results):
