@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from small_runs import QUICK, WORDS, StopAt, Told, train
+from test_baselines import results
 from tiny import make_base
 
 import selfsent
@@ -181,16 +182,6 @@ def test_the_score_to_select_by_is_checked_before_the_run_has_a_folder(bert, tex
 
 
 def test_the_verdict_says_better_worse_and_cannot_tell():
-    def results(right):
-        from selfsent.evaluation.suite import read_suite
-
-        texts = [f"text {i}" for i in range(200)]
-        vectors = {text: np.eye(200)[i] for i, text in enumerate(texts)}
-        answers = {f"answer {i}": np.eye(200)[i if i < right else (i + 1) % 200] for i in range(200)}
-
-        suite = read_suite(["retrieval"], None, held_out=(texts, list(answers)))
-        return suite.score(np.stack([(vectors | answers)[text] for text in suite.sentences]))
-
     assert judge_held_out(results(100), results(150)).startswith("Better.")
     assert judge_held_out(results(150), results(100)).startswith("Worse, do not use it.")
     assert judge_held_out(results(150), results(150)).startswith("Cannot tell.")
