@@ -1,5 +1,7 @@
 """Small trainings that many tests start."""
 
+import numpy as np
+
 import selfsent
 from selfsent.progress import Progress
 
@@ -18,6 +20,13 @@ QUICK = [
 
 WORDS = ["cat", "dog", "moon", "rain", "town", "book", "ships"]
 WORDS += ["train", "rice", "beans", "garlic", "night", "mat", "late"]
+
+
+def random_lines(path, count):
+    """Write a file of lines of fourteen words."""
+    draw = np.random.default_rng(0)
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(count)), encoding="utf-8")
+    return path
 
 
 class Told(Progress):

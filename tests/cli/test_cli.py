@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from commands import imported, refused
-from small_runs import QUICK, WORDS
+from small_runs import QUICK, WORDS, random_lines
 from tiny import make_base
 
 from selfsent.__main__ import main
@@ -24,10 +24,7 @@ from selfsent.storage import atomic, locks
 
 @pytest.fixture
 def text(tmp_path):
-    draw = np.random.default_rng(0)
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(300)), encoding="utf-8")
-    return path
+    return random_lines(tmp_path / "text.txt", 300)
 
 
 def settings(*more):

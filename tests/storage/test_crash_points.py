@@ -4,10 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from crash import content_of, damages, full_disk_at, put_back, states, writes
-from small_runs import QUICK, WORDS
+from small_runs import QUICK, random_lines
 
 import selfsent
 from selfsent.corpus.prepare import prepare_corpus
@@ -21,10 +20,7 @@ SMALL = [*QUICK, "train.baselines=false", "train.log_every=1"]
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    draw = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(120)), encoding="utf-8")
-    return path
+    return random_lines(tmp_path_factory.mktemp("text") / "text.txt", 120)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import SafetensorError
-from small_runs import QUICK, WORDS, Told
+from small_runs import QUICK, Told, random_lines
 
 import selfsent
 from selfsent import config
@@ -33,10 +33,7 @@ RATES = ["train.learning_rate=1e-4,1e-3"]
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    draw = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(300)), encoding="utf-8")
-    return path
+    return random_lines(tmp_path_factory.mktemp("text") / "text.txt", 300)
 
 
 @pytest.fixture(scope="module", autouse=True)

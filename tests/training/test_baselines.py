@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run as command
-from small_runs import QUICK, WORDS, Told, train
+from small_runs import QUICK, WORDS, Told, random_lines, train
 
 from selfsent.corpus.dataset import Corpus
 from selfsent.corpus.held_out import HeldOutPairs
@@ -130,10 +130,7 @@ def test_they_can_be_left_out(bert, text, tmp_path, monkeypatch):
 
 
 def test_text_too_small_for_word_vectors_leaves_them_out_with_one_line(bert, home, tmp_path):
-    draw = np.random.default_rng(0)
-    path = tmp_path / "few.txt"
-    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(400)), encoding="utf-8")
-    told = Told()
+    told, path = Told(), random_lines(tmp_path / "few.txt", 400)
     result = train(bert, path, tmp_path / "run", *HELD_OUT, progress=told)
     assert set(result.baselines) == {"bm25"}
     (line,) = [line for line in told.said if line.startswith("left out: word vectors")]

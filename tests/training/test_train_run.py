@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from small_runs import QUICK, WORDS, StopAt, Told, train
+from small_runs import QUICK, WORDS, StopAt, Told, random_lines, train
 from test_baselines import results
 from tiny import make_base
 
@@ -33,10 +33,7 @@ RECIPES = sorted((Path(selfsent.__file__).parent / "recipes").glob("*.toml"))
 def text(tmp_path, monkeypatch):
     """A file of 400 different lines of fourteen words, and a cache of its own."""
     monkeypatch.setenv("SELFSENT_CACHE", str(tmp_path / "cache"))
-    draw = np.random.default_rng(0)
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(" ".join(draw.choice(WORDS, 14)) for _ in range(400)), encoding="utf-8")
-    return path
+    return random_lines(tmp_path / "text.txt", 400)
 
 
 def test_training_leaves_a_folder_with_config_log_model_and_scores(bert, text, tmp_path):
