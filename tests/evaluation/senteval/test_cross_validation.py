@@ -13,11 +13,9 @@ from selfsent.evaluation.senteval import cross_validation
 from selfsent.evaluation.senteval.batched_classifier import Features, Fold, SentEval
 from selfsent.evaluation.senteval.cross_validation import (
     CLASSIFIERS,
-    FAST,
     Classifier,
     Sklearn,
     linear_classifier,
-    unregularised_classifier,
 )
 
 NAMES = {"full": "senteval_full", "fast": "senteval_fast"}
@@ -208,11 +206,3 @@ def test_a_class_that_training_never_saw_is_refused():
     strange = np.where(rows == 41, 2, labels)
     with pytest.raises(DataError, match="the development rows have 1 classes"):
         cross_validation.cross_validate(features, strange, cut(rows[:40], rows[50:], dev=rows[40:50]), small())
-
-
-def test_without_a_regulariser_there_is_one_fit_of_few_passes():
-    bare = unregularised_classifier(CLASSIFIERS["senteval_full"], max_passes=15, passes=1)
-    ((_, learner),) = bare.learners
-    assert (learner.max_passes, learner.passes, learner.grid) == (15, 1, (1e-9,))
-    assert (learner.batch_size, learner.tenacity) == (64, 5)
-    assert CLASSIFIERS["senteval_fast"].learners[0][1] == FAST
