@@ -58,12 +58,14 @@ def compare(
 
     Example: selfsent compare old-1/model,old-2/model new-1/model,new-2/model --tasks sts --data senteval
     """
+    learned = {"no-static": not static, "language": language != "en", "details": details}
     if texts:
-        _require_default("--texts", text=text, tasks=tasks, data=data, max_length=max_length, out=out, details=details)
+        idle = {"bootstrap": bootstrap != 1000, "data": data, "max_length": max_length, "out": out}
+        _require_default("--texts", text=text, tasks=tasks, **learned, **idle)
         return _compare_neighbours(before, after, texts, documents, column, precision)
     how: dict[str, Any] = {"precision": precision, "bootstrap": bootstrap}
     if tasks is not None:
-        _require_default("--tasks", text=text, out=out, details=details)
+        _require_default("--tasks", text=text, out=out, documents=documents != 1000, column=column, **learned)
         how |= {"data": data, "max_length": max_length, "classifier": classifier, "stop_on": stop_on}
         return _compare_on_tasks(before, after, split_tasks(tasks), how)
     _require_default("text without labels", data=data, max_length=max_length)

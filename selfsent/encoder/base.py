@@ -343,7 +343,7 @@ def require_finite(
     Raises:
         EncoderError: it names the first of their texts.
     """
-    if broken := list(dict.fromkeys(texts[row] for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)))):
+    if broken := list(dict.fromkeys(texts[row] for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist())):
         raise EncoderError(
             f"{name} gives NaN or infinity for {len(broken)} texts{of}, first for {broken[0][:60]!r}: its weights are "
             "broken or its precision is too low"

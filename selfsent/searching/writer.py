@@ -34,8 +34,10 @@ MANIFEST = "index.json"
 FORMAT = 10  # raised whenever an older index cannot be read
 _AGAIN = "again.json"  # by what a state is embedded again; gone when it is published
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
-_OWN = ("segment-", "words-", "deleted-", "lists-", "begun.", "again.")
-_OWN += (".words-", ".deleted-", ".lists-", ".begun.", ".again.")
+_KINDS = ("words-", "deleted-", "lists-", "begun.", "again.")
+_OWN = ("segment-", *_KINDS, *(f".{kind}" for kind in _KINDS))
+    ".segment- .words- .deleted- .lists- .begun. .again. segment- words- deleted- lists- begun. again.".split()
+)
 _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
 
 

@@ -216,10 +216,9 @@ def _fit_in(
     asked["update"] = before and str(before.folder)
     budget = _open_plan(folder, asked, begun, config.minutes, before.plan if before else {})
     identity = json.loads(json.dumps([source.identity() for source in resolve_sources(sources)]))
-    if budget.once("text", "sources", identity) != identity:
-        raise ResumeError(f"the text that {folder} was begun with has changed: put it back, or choose another --out")
-    if budget.once("text", "queries", own) != own:  # whose vectors are kept
-        raise ResumeError(f"{queries} has changed since {folder} was begun: put it back, or choose another --out")
+    for name, now, what in (("sources", identity, "its text"), ("queries", own, queries)):  # vectors of both are kept
+        if budget.once("text", name, now) != now:
+            raise ResumeError(f"{what} has changed since {folder} was begun: put it back, or choose another --out")
     if ask is None and (folder / REPORT).is_file() and (folder / MODEL).is_dir():
         left_out = atomic.read_sealed(folder / REPORT, _WRITE_AGAIN)["left_out"]
         for name in [name for name in names if short_name(name) not in left_out]:
@@ -234,26 +233,19 @@ def _fit_in(
     progress.say(text.facts.line())
     vectors = Vectors(folder / "vectors", make_tests(text, config), progress)
     board = Scoreboard(text.facts, vectors, config, progress)
-    candidates = folder / "candidates"
-    candidates.mkdir(exist_ok=True)
-    only = before.made if before else None
-    work = Workspace(
-        folder=candidates, text=text, config=config, budget=budget, board=board, progress=progress, only=only
-    )
+    work = Workspace(folder / "candidates", text, config, budget, board, progress, before.made if before else None)
+    work.folder.mkdir(exist_ok=True)
     make_candidates(work, names)
     choice = before.choose(board) if before else choose(board)
     searches = _searches(vectors, own) if board.structured else None
     examples = _find(vectors, searches, choice) if searches else []
     choice = ask_person(folder, examples, choice, ask)
     choice, folders, widths = save_kept(folder, choice, work)
+    jobs = choice.jobs if config.purpose == "both" else {config.purpose: choice.kept}
     content = {
         "kept": choice.kept.name,
         "base": choice.base.name,
-        "jobs": {
-            job: [each.name, folders.get(each.name)]
-            for job, each in choice.jobs.items()
-            if config.purpose in ("both", job)
-        },
+        "jobs": {job: [each.name, folders.get(each.name)] for job, each in jobs.items()},
         "search": asdict(choice.search) if choice.search else None,
         "sentences": [*choice.sentences, *say_widths(widths), *_read_before(names, sources), *_say_prompts(choice)],
         "rows": choice.rows,

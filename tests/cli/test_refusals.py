@@ -77,6 +77,8 @@ evaluate builtin --tasks clasification:none.csv             | did you mean 'clas
 
 compare TEXT builtin builtin --tasks sts                    | TEXT changes nothing in a comparison on --tasks
 compare builtin builtin --tasks sts --out x.json            | --out changes nothing in a comparison on --tasks
+compare builtin builtin --tasks sts --column body           | --column changes nothing in a comparison on --tasks
+compare builtin builtin --texts TEXT --no-static            | --no-static changes nothing in a comparison on --texts
 compare builtin builtin --tasks sts --details               | --details changes nothing in a comparison on --tasks
 compare builtin builtin --data .                            | --data changes nothing in a comparison on text
 compare a,b c --tasks sts                                   | 2 and 1 models cannot be compared

@@ -274,7 +274,7 @@ def test_a_selection_with_one_flipped_bit_is_refused_by_the_name_of_the_file(sta
 @pytest.mark.parametrize(("state", "module"), [("undecided", "candidates.bases"), ("finished", "fit")])
 def test_a_selection_whose_text_or_base_has_changed_is_not_resumed(state, module, request, text, fit, monkeypatch):
     folder = request.getfixturevalue(state)
-    refused = pytest.raises(ResumeError, match=r"the text that .* was begun with has changed: put it back")
+    refused = pytest.raises(ResumeError, match=r"its text has changed since .* was begun: put it back")
     with changed(text, lambda content: content + content.splitlines()[0]), refused:
         fit(folder, resume=True)
     monkeypatch.setattr(f"selfsent.selection.{module}.encoder_digest", lambda encoder: "of another base")

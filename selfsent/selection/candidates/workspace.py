@@ -27,7 +27,7 @@ _COMMON = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Workspace:
     """The text, the time, the candidates so far, and the folder for what is made."""
 
