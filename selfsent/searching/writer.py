@@ -36,8 +36,6 @@ _AGAIN = "again.json"  # by what a state is embedded again; gone when it is publ
 _BEGUN = "begun.json"  # beside what is encoded so far; gone when the index is published
 _KINDS = ("words-", "deleted-", "lists-", "begun.", "again.")
 _OWN = ("segment-", *_KINDS, *(f".{kind}" for kind in _KINDS))
-    ".segment- .words- .deleted- .lists- .begun. .again. segment- words- deleted- lists- begun. again.".split()
-)
 _OUTGROWN = 4  # times as many vectors as the lists were learned from: they are learned again
 
 
