@@ -85,7 +85,7 @@ CLIENTS = {
         "from sentence_transformers import SentenceTransformer, util",
         """\
 model = SentenceTransformer(folder, trust_remote_code=data["pair"])
-asked, vectors = model.encode(queries), model.encode(passages)
+asked, vectors = model.encode_query(queries), model.encode_document(passages)
 hits = util.semantic_search(asked, vectors, top_k=10)""",
         "done([[hit['corpus_id'] for hit in row] for row in hits], [*asked, *vectors])",
         "`trust_remote_code=True` is for a pair, whose class is selfsent's.",
@@ -138,7 +138,8 @@ how = {"pooling": PoolingType.MEAN, "normalization": True, "dim": data["width"],
 TextEmbedding.add_custom_model(model="mine", sources=ModelSource(hf="mine"), **how)
 vectors = list(TextEmbedding("mine", specific_model_path=folder).embed(texts))""",
         "ranked(vectors)",
-        "It knows one tokenizer: a pair that has two is refused.",
+        "It knows one tokenizer: a pair that has two is refused.  Where `1_Pooling/config.json` says cls, give that "
+        "pooling.",
     ),
     "transformers.js": Client(
         "@huggingface/transformers",
@@ -149,7 +150,8 @@ env.localModelPath = parent;
 const extract = await pipeline("feature-extraction", name, { dtype: "fp32" });
 const embed = async (part) => (await extract(part, { pooling: "mean", normalize: true })).tolist();""",
         "",
-        "It knows one tokenizer: a pair that has two is refused.",
+        "It knows one tokenizer: a pair that has two is refused.  Where `1_Pooling/config.json` says cls, give that "
+        "pooling.",
     ),
     "model2vec": Client(
         "model2vec",

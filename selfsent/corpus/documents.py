@@ -10,7 +10,7 @@ import sqlite3
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from email import message_from_bytes, policy
 from html.parser import HTMLParser
 from importlib import import_module
@@ -32,7 +32,12 @@ _INLINE = re.compile(
     "sub|sup|time|tt|u|var|wbr"
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]+)|<\?xml[^>]{0,200}encoding=[\"']([\w-]+)", re.IGNORECASE)
-_FRONT_MATTER = re.compile(r"\A---\r?\n.*?^---\r?$", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\r?\n(?=\s*[\w.-]+\s*:).*?^---\r?$", re.DOTALL | re.MULTILINE)
+# A tag that is named in Markdown and never ends: what follows is seen, as people see it where it is published.
+_NAMED = re.compile(
+    r"<(?=(script|style|title|textarea|template|noscript|svg|pre)\b)(?!.*</\1)", re.DOTALL | re.IGNORECASE
+)
+_SENT = re.compile(rb"\d:\d\d.*\d{4}")  # time and year of the line before a message, which no paragraph has
 _SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 _UNREAD = ("Fallback", "fld")  # what is there once more for older programs; the number of a slide, or its date
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
@@ -62,7 +67,7 @@ def _library(name: str, file: OpenFile) -> Any:  # noqa: ANN401 - a module
 
 def _workbook_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     """Read every sheet, or the one that is named; each has its own header."""
-    openpyxl = _library("openpyxl", file)
+    openpyxl, unescape = _library("openpyxl", file), _library("openpyxl.utils.escape", file).unescape
     with _reading(file, "Excel workbook (.xlsx) without a password") as stack:
         stream = formats.seekable(file, stack)
         _require_bounded(file, zipfile.ZipFile(stream))
@@ -75,7 +80,8 @@ def _workbook_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
         for sheet in sheets:
             sheet.reset_dimensions()  # what some programs say of them is wrong
             header: list[str] = []
-            for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
+            for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
+                cells = [unescape(value) if isinstance(value, str) and "_x" in value else value for value in values]
                 where = f"{file.path}::{sheet.title}, row {number}"
                 if number > _ROWS:
                     raise CorpusError(f"{where} is beyond the {_ROWS:,} rows that a sheet may have: save it anew")
@@ -145,7 +151,7 @@ def _messages(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
     held, number, blank = bytearray(), 0, True
     file.is_mail = True
     for piece in file.parts():
-        begins = blank and piece.startswith(b"From ")
+        begins = blank and piece.startswith(b"From ") and (not number or _SENT.search(piece) is not None)
         blank = not piece.strip()
         if begins:
             if number:
@@ -174,14 +180,38 @@ def _mail(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
 def _message(where: str, file: OpenFile, raw: bytes, columns: Columns | None) -> Located:
     with _reading(file, f"mail that can be read{where.removeprefix(str(file.path))}"):
         mail: Any = message_from_bytes(_QUOTED_FROM.sub(rb"\1", raw), policy=policy.default)
-        part, text = mail.get_body(("plain", "html")), ""
-        if part is not None:
-            try:
-                text = part.get_content()
-            except LookupError:  # a character set that nobody knows
-                text = part.get_payload(decode=True).decode(errors="replace")
-            text = _Page(text).text() if part.get_content_subtype() == "html" else text
-        return where, _row(where, text.strip(), str(mail["subject"] or ""), columns)
+        texts = []
+        for part in _parts(mail):
+            text = _decode_part(part)
+            texts.append((_Page(text).text() if part.get_content_subtype() == "html" else text).strip())
+        return where, _row(where, "\n".join(filter(None, texts)), str(mail["subject"] or ""), columns)
+
+
+def _parts(mail: Any) -> list[Any]:  # noqa: ANN401 - of email
+    """Return the parts of a message that are its text: of each, plain text before HTML, and nothing attached."""
+    if mail.get_content_maintype() != "multipart" or mail.get_content_subtype() in ("alternative", "related"):
+        part = mail.get_body(("plain", "html"))
+        return [] if part is None else [part]
+    shown = [part for part in mail.iter_parts() if not part.is_attachment() and not part.get_filename()]
+    return [own for part in shown if part.get_content_maintype() in ("text", "multipart") for own in _parts(part)]
+
+
+def _decode_part(part: Any) -> str:  # noqa: ANN401
+    raw = part.get_payload(decode=True)
+    try:
+        names = _encodings(part.get_content_charset() or "ascii")
+    except LookupError:  # a character set that nobody knows
+        names = ["utf-8"]
+    for name in names:
+        with suppress(UnicodeDecodeError):
+            return str(raw.decode(name))
+    return str(raw.decode(names[0], errors="replace"))
+
+
+def _encodings(charset: str) -> list[str]:
+    """Return by what bytes of a character set are read, in order: many programs name a smaller set than they write."""
+    name = codecs.lookup(charset).name
+    return {"ascii": ["utf-8", "cp1252"], "iso8859-1": ["cp1252", "iso8859-1"]}.get(name, [name])
 
 
 class _Page(HTMLParser):
@@ -190,12 +220,9 @@ class _Page(HTMLParser):
     def __init__(self, page: str, unseen: frozenset[str] = _UNSEEN) -> None:
         super().__init__()
         self.title, self.heading, self._blocks, self._open, self._unseen = "", "", [""], [""], unseen
-        # A comment or tag that never ends is no text, and the parser would take the square of many of them.
-        comment = page.find("<!--", page.rfind("-->") + 1)
-        page = page if comment < 0 else page[:comment]
-        begun = page.find("<", page.rfind(">") + 1)
-        self.feed(page if begun < 0 else page[:begun])
-        self.close()
+        self.feed(page)
+        if not self.rawdata.startswith("<"):  # a comment or tag that never ends is no text
+            self.close()
 
     def text(self) -> str:
         """Return the blocks."""
@@ -239,7 +266,8 @@ def _markdown_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
 
     with _reading(file, "page of Markdown"):
         text = _FRONT_MATTER.sub("", _decoded(file))
-        page = _Page(MarkdownIt("commonmark").enable("table").render(text), _UNSEEN | {"pre"})
+        rendered = MarkdownIt("commonmark").enable("table").render(text)
+        page = _Page(_NAMED.sub("&lt;", rendered), _UNSEEN | {"pre"})
         yield file.path, _row(file.path, page.text(), page.heading, columns)
 
 
@@ -254,10 +282,10 @@ def _decoded(file: OpenFile) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if said := _CHARSET.search(raw[:2048]):
-            try:
-                return raw.decode((said[1] or said[2]).decode())
-            except (LookupError, UnicodeDecodeError):
-                pass
+            with suppress(LookupError):
+                for name in _encodings((said[1] or said[2]).decode()):
+                    with suppress(UnicodeDecodeError):
+                        return raw.decode(name)
         raise file.undecodable(error) from error
 
 

@@ -86,6 +86,11 @@ def spool_texts(texts: Iterable[object], cache: Path | None = None, column: str 
         CorpusError: an item is not a string.
     """
     strings = strings_of(texts, column)
+    names = getattr(texts, "column_names", None)
+    if column != "positive" and "positive" in list(getattr(texts, "columns", ()) if names is None else names):
+        raise CorpusError(
+            "texts is a table with a column 'positive', which is read from files: write it to one, such as .parquet"
+        )
     root = atomic.cache_folder("texts", "", cache)
     root.mkdir(parents=True, exist_ok=True)
     digest = xxhash.xxh3_128()

@@ -30,7 +30,7 @@ from selfsent.text import clean
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FORMAT = 6  # of the folder; raised whenever the same input would give another corpus
+FORMAT = 7  # of the folder; raised whenever the same input would give another corpus
 
 _ROWS = 1 << 15  # stored at a time
 _LONGEST = 4096  # tokens; longer texts count as this long in the statistics

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,10 +107,10 @@ def split_document(document: Document, rules: TextRules, taken: list[str] | None
     if not rules.config.clean and not rules.split:
         text = clean.encodable(document.text)
         return document.text, "", [(clean.one_line(text) if rules.whole else text) or " "]
-    text = clean.clean_text(document.text, taken)
+    read = partial(clean.clean_text, taken=taken) if rules.config.clean else clean.encodable
+    text, summary = read(document.text), read(document.summary)
     if not rules.split:
         return text, "", [line] if (line := clean.one_line(text)) else []
-    summary = clean.clean_text(document.summary, taken)
     language = rules.config.language
     return text, summary, clean.sentences(summary, language) + clean.sentences(text, language)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from inspect import signature
 from threading import RLock
 from typing import Any
@@ -35,6 +36,7 @@ from transformers import (
 from transformers.utils import logging
 
 from selfsent.encoder import prompt
+from selfsent.encoder.bert import TEXT_DEFAULTS
 from selfsent.encoder.folder import CLOSED, ModelFolder
 from selfsent.encoder.static import read_vectors
 from selfsent.errors import EncoderError
@@ -58,8 +60,12 @@ def assemble(
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING and kind not in HALVES
     pooling = pooling or ("lasttoken" if causal else "mean")
     pooler = {} if pooling == "cls_pooler" else without_pooler(config)
+    plain = {key: TEXT_DEFAULTS[key] for key in ("modality_config", "module_output_name")}  # no text becomes a chat
     base = Transformer(
         str(module.path),
+        **deepcopy(plain),
+        max_seq_length=folder.texts.get("max_seq_length"),
+        do_lower_case=bool(folder.texts.get("do_lower_case")),
         model_kwargs={"use_safetensors": True, **pooler, **CLOSED},
         config_kwargs={**({"output_hidden_states": True} if pooling in _OF_LAYERS else {}), **CLOSED},
         processor_kwargs={**CLOSED},

@@ -78,7 +78,10 @@ def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"
     if width != len(matrix):
         raise EncoderError(f"a matrix for {len(matrix)} dimensions does not fit an encoder of {width}")
     weights = torch.from_numpy(matrix).to(encoder.device)
-    if isinstance(encoder[0], StaticEmbedding):
+    place = len(encoder)
+    while isinstance(encoder[place - 1], Normalize):
+        place -= 1
+    if place == 1 and isinstance(encoder[0], StaticEmbedding):
         table = encoder[0].get_parameter("embedding.weight")
         with torch.no_grad():
             table.copy_(table @ weights.to(table.dtype))  # the mean of rows is linear in them
@@ -86,7 +89,6 @@ def whiten_encoder(encoder: SentenceTransformer, matrix: Float[np.ndarray, "D D"
     dense = Dense(matrix.shape[0], matrix.shape[1], bias=False, activation_function=nn.Identity()).to(encoder.device)
     with torch.no_grad():
         dense.linear.weight.copy_(weights)
-    place = next((place for place, module in enumerate(encoder) if isinstance(module, Normalize)), len(encoder))
     last = encoder[place - 1]
     if isinstance(last, Dense) and is_linear_map(last):  # two maps are one
         with torch.no_grad():

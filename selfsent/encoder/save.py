@@ -125,12 +125,19 @@ def _older_class(settings: dict[str, Any]) -> dict[str, str]:
     return {"tokenizer_class": "PreTrainedTokenizerFast"} if generic else {}
 
 
+# In which order sentence-transformers puts poolings together that the flags name.
+_BY_FLAGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+
+
 def _with_older_pooling_names(settings: dict[str, Any]) -> dict[str, Any]:
     """Add one flag for each pooling, and give the width its older name (6.2 warns where it finds both)."""
     settings["word_embedding_dimension"] = settings.pop("embedding_dimension")
     if "pooling_mode" not in settings:
         return settings
-    modes = [settings["pooling_mode"]] if isinstance(settings["pooling_mode"], str) else settings.pop("pooling_mode")
+    several = not isinstance(settings["pooling_mode"], str)
+    modes = [*settings["pooling_mode"]] if several else [settings["pooling_mode"]]
+    if several and modes == sorted(modes, key=_BY_FLAGS.index):  # otherwise the list alone says their order
+        del settings["pooling_mode"]
     return settings | {flag: mode in modes for mode, flag in POOLING_FLAGS.items()}
 
 
@@ -145,4 +152,5 @@ def _with_older_transformer_names(settings: dict[str, Any], encoder: SentenceTra
         settings = {key: value for key, value in settings.items() if key not in TEXT_DEFAULTS}
     if arguments:
         settings["model_args"] = arguments
-    return {"max_seq_length": read_length(encoder), "do_lower_case": False, **settings}
+    lower = bool(getattr(encoder[0], "do_lower_case", False))
+    return {"max_seq_length": read_length(encoder), "do_lower_case": lower, **settings}

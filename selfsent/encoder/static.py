@@ -41,7 +41,9 @@ class StaticEncoder(Encoder):
         super().__init__()
         self._table, self._tokenizer, self._unit = table, tokenizer, unit
         self._words: Words = WordLookup.of(tokenizer) or self._tokenize_all
-        self.pooling, self.max_length, self.parameters = "mean", UNLIMITED, table.size
+        cut = tokenizer.truncation  # of a tokenizer that was a transformer's
+        self.pooling, self.parameters = "mean", table.size
+        self.max_length = cut["max_length"] if cut else UNLIMITED
         self._dimensions = table.shape[1]
 
     @cached_property
@@ -49,7 +51,7 @@ class StaticEncoder(Encoder):
         token = unknown_token(self._tokenizer)
         unknown = None if token is None else self._tokenizer.token_to_id(token)
         bare = Tokenizer.from_str(json.dumps(_bare(self._tokenizer)))
-        return [TextReader(bare, max_length=UNLIMITED, size=len(self._table), unknown=unknown, special=False)]
+        return [TextReader(bare, max_length=self.max_length, size=len(self._table), unknown=unknown, special=False)]
 
     @cached_property
     def digest(self) -> str:  # noqa: D102
@@ -177,6 +179,7 @@ def require_unknown_token(tokenizer: Tokenizer, name: str) -> None:
 
 def vectors_digest(table: Float[np.ndarray, "V D"], tokenizer: Tokenizer, settings: list[Any]) -> str:
     """Digest static vectors, their tokenizer and settings, however they were opened."""
+    settings = [*settings, *([tokenizer.truncation] if tokenizer.truncation else [])]
     digest = xxhash.xxh3_128(json.dumps([settings, _bare(tokenizer)], sort_keys=True).encode())
     digest.update(np.ascontiguousarray(table, np.float32).data)
     return digest.hexdigest()

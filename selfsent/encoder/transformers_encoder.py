@@ -147,6 +147,8 @@ class TransformersEncoder(LayersEncoder):
             with torch.inference_mode():
                 texts = [prompt + text for text in texts]
                 return embed_blocks(texts, words, self._means, embedding_width(self.module), progress)
+        if not texts:
+            return np.empty((0, embedding_width(self.module)), np.float32)
         vectors = self.module.encode(texts, prompt=prompt, truncate_dim=width, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)
 

@@ -15,7 +15,7 @@ _EMPTY_BRACKETS = re.compile(r"[ \t]\([\s,;]*\)")  # whose content was markup; t
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\ud800-\udfff]"
 )
-_LINES = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
+_LINES = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SPACES = re.compile(r"[^\S\n\t ]")  # all others; sentencex fails on a no-break space after an initial
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|\w+);")  # html.unescape takes "&copy=2" of an address for one, too
 _EMPTY_LINES = re.compile("\0\0+")
@@ -25,6 +25,8 @@ _NARROWEST = 30  # columns of hard-wrapped prose
 _FULL = 0.85  # of the width, with the word that would not have fitted
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_SPELLED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # of these, those with letters: Thai to Khmer
+_LETTERS_A_WORD = 4
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
 # Vowel signs of the Indian scripts and of Arabic and Hebrew continue a word, and so does the zero-width joiner; Python
 # counts none of them among the letters.
@@ -121,10 +123,12 @@ def _unwrap(text: str) -> str:
 
 
 def count_words(text: str) -> int:
-    """Count words; in scripts without spaces, characters."""
+    """Count words; in scripts without spaces, characters, or where these are letters, a word for every four."""
     if text.isascii() or not _UNSPACED.search(text):
         return len(text.split())
-    return len(_WORD.findall(text))
+    spelled = _SPELLED.findall(text)
+    letters = sum(unicodedata.category(sign)[0] == "L" for sign in spelled)
+    return len(_WORD.findall(text)) - len(spelled) + -(-letters // _LETTERS_A_WORD)
 
 
 def text_halves(text: str) -> tuple[str, str]:

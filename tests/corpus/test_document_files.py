@@ -127,6 +127,32 @@ def test_a_message_in_a_character_set_that_nobody_knows_is_read(tmp_path):
     assert read(tmp_path / "a.mbox") == [("x", "plain words")]
 
 
+def test_every_part_of_a_message_that_is_its_text_is_read(tmp_path):
+    parts = "Content-Type: text/{}; charset={}\n\n{}\n--b\n"
+    body = parts.format("html", "utf-8", "<p>The body") + "Content-Type: image/png\n\nxx\n--b\n"
+    body += parts.format("plain", "utf-8", "The footer").replace("--b\n", "--b--\n")
+    (tmp_path / "a.eml").write_text(f"Subject: x\nContent-Type: multipart/mixed; boundary=b\n\n--b\n{body}")
+    assert read(tmp_path / "a.eml") == [("x", "The body\nThe footer")]
+
+
+@pytest.mark.parametrize(("said", "encoding"), [("", "utf-8"), ("", "cp1252"), ("; charset=iso-8859-1", "cp1252")])
+def test_a_message_that_says_too_little_of_its_letters_is_read(tmp_path, said, encoding):
+    head = f"From a\nSubject: x\nContent-Type: text/plain{said}\n\n".encode()
+    (tmp_path / "a.mbox").write_bytes(head + "don\u2019t grüßen".encode(encoding))
+    assert read(tmp_path / "a.mbox") == [("x", "don\u2019t grüßen")]
+
+
+def test_a_paragraph_that_begins_with_from_begins_no_message(tmp_path):
+    later = "From b@c.d Sat Jan  3 01:05:34 2026\nSubject: y\n\nTwo"
+    (tmp_path / "a.mbox").write_text(f"From a\nSubject: x\n\nHello,\n\nFrom now on we use it.\n\nBye\n\n{later}")
+    assert read(tmp_path / "a.mbox") == [("x", "Hello,\n\nFrom now on we use it.\n\nBye"), ("y", "Two")]
+
+
+def test_a_cell_with_two_line_ends_is_read_without_their_codes(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", one=[("text",), ("first_x000D_\nsecond",)])
+    assert read(path) == [("", "first\r\nsecond")]
+
+
 PAGE = """<!doctype html><html><head><title>The\n page</title><style>p {color: red}</style>
 <script>if (a < b) x()</script>
 </head><body><nav>Home</nav><h1>Head</h1><p>One <em>two</em>,\nthree<br>four &lt;five&gt;</p><!-- gone <p>no</p> -->
@@ -137,6 +163,8 @@ def test_a_page_gives_what_is_seen_of_it_by_blocks(tmp_path):
     (tmp_path / "a.html").write_text(PAGE)
     seen = ["Home", "Head", "One two, three", "four <five>", "left", "right", "a = 1", "b = 2", "last"]
     assert read(tmp_path / "a.html") == [("The page", "\n".join(seen))]
+    (tmp_path / "b.html").write_text('<p>One</p><script>var a = "<!--";</script><p>Two</p><!-- never closed <p>no')
+    assert read(tmp_path / "b.html") == [("", "One\nTwo")]
 
 
 @pytest.mark.parametrize("head", ['<meta charset="cp1252">', "<META content='text/html; charset=windows-1252'>"])
@@ -173,6 +201,8 @@ def test_markdown_gives_its_text_without_markup_and_blocks_of_code(tmp_path):
     (tmp_path / "a.md").write_text(MARKDOWN)
     seen = ["The head", "One link and code, two lines.", "first", "second & third", "a", "b", "c", "d"]
     assert read(tmp_path / "a.md") == [("The head", "\n".join(seen))]
+    (tmp_path / "b.md").write_text("---\n\n# Slide\n\n---\n\nPut a <script> tag there.\n\nThen go on.\n")
+    assert read(tmp_path / "b.md") == [("Slide", "Slide\nPut a <script> tag there.\nThen go on.")]
 
 
 def pdf(path, *pages, password=None):

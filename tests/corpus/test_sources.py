@@ -196,6 +196,8 @@ def test_tables_in_memory_give_the_column_that_is_named_and_say_what_they_need(t
             with pytest.raises(CorpusError, match=r"with the columns body: add column= .*as table\['body'\]"):
                 strings_of(table, column)
     assert [*strings_of(iter([{"body": "one"}]), "body")] == ["one"]
+    with pytest.raises(CorpusError, match="a column 'positive', which is read from files"):
+        spool_texts(pd.DataFrame({"body": ["one"], "positive": ["two"]}), tmp_path, "body")
     path = spool_texts(pd.DataFrame({"body": ["one"]}), tmp_path, "body")
     assert [d.text for s in resolve_sources([str(path)]) for d in s.documents(replace(COLUMNS, text="body"))] == ["one"]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from tiny import TEXTS
@@ -58,23 +59,25 @@ def same_directions(found, expected):
     assert units[0] == pytest.approx(units[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "normalized", "static"])
+@pytest.mark.parametrize("name", ["bert", "normalized", "static", "mapped"])
 def test_a_whitened_folder_gives_the_embeddings_times_the_matrix_in_sentence_transformers(name, bert, tmp_path):
-    encoder = load_encoder("builtin-static" if name == "static" else bert)
+    encoder = load_encoder("builtin-static" if name in ("static", "mapped") else bert)
+    if name == "mapped":  # as behind a neighbour map
+        width = encoder.get_embedding_dimension()
+        encoder.extend([Dense(width, width, activation_function=torch.nn.Identity()), Normalize()])
     if name == "normalized":
         encoder.append(Normalize())
     before, matrix = encode(encoder, TEXTS, precision="fp32"), whitening(encoder)
     kinds = [type(module) for module in whiten_encoder(encoder, matrix)]
-    assert (
-        kinds[1:] == {"bert": [Pooling, Dense], "normalized": [Pooling, Dense, Normalize], "static": [Normalize]}[name]
-    )
+    behind = {"bert": [Pooling, Dense], "normalized": [Pooling, Dense, Normalize], "static": [Normalize]}
+    assert kinds[1:] == (behind | {"mapped": [Normalize, Dense, Dense, Normalize]})[name]
     save_encoder(encoder, tmp_path / "model")
     opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     found = opened.encode(TEXTS)
     same_directions(found, before @ matrix)
     assert found == pytest.approx(unit(before @ matrix), rel=1e-3, abs=1e-4)
     same_directions(encode(load_encoder(tmp_path / "model"), TEXTS, precision="fp32"), before @ matrix)
-    if name != "static":
+    if name not in ("static", "mapped"):
         assert pooling_name(encoder) == "mean"  # a stock map behind the pooling is no pooler
 
 

@@ -1,6 +1,7 @@
 """A saved folder opens without this package, in old and new versions of others, with the same vectors."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ from selfsent.encoder.load import load_encoder
 from selfsent.encoder.open import as_encoder
 from selfsent.encoder.quantize import unit
 from selfsent.encoder.save import save_encoder
+from selfsent.errors import EncoderError
 
 
 def test_saved_encoders_open_without_us_and_give_the_same_vectors(encoder, prompted, tmp_path):
@@ -108,10 +110,40 @@ def test_a_saved_folder_has_the_names_that_older_libraries_read(bert, tmp_path, 
     np.testing.assert_allclose(again.encode(TEXTS), encode(load_encoder(tmp_path), TEXTS, precision="fp32"), atol=1e-6)
 
 
-def test_several_poolings_side_by_side_are_saved_as_flags(bert, tmp_path):
-    modules = [Transformer(str(bert)), Pooling(32, ("cls", "mean"))]
+@pytest.mark.parametrize("poolings", [("cls", "mean"), ("mean", "max")])  # in the order of the flags, and in another
+def test_several_poolings_side_by_side_are_saved_in_their_order(bert, tmp_path, poolings):
+    modules = [Transformer(str(bert)), Pooling(32, poolings)]
     encoder = SentenceTransformer(modules=modules, device="cpu")
     save_encoder(encoder, tmp_path)
     again = SentenceTransformer(str(tmp_path), device="cpu")
-    assert again[1].pooling_mode == ("cls", "mean")
+    assert again[1].pooling_mode == poolings
     np.testing.assert_allclose(again.encode(TEXTS), unit(encoder.encode(TEXTS)), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", [None, "cls"])
+def test_length_and_lower_case_of_a_folder_stay_whatever_the_pooling(bert, tmp_path, pooling):
+    modules = [Transformer(str(bert), max_seq_length=9, do_lower_case=True), Pooling(32, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "theirs"))
+    settings = tmp_path / "theirs" / "sentence_bert_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"do_lower_case": True}))  # which 6.2 leaves out
+    encoder = load_encoder(tmp_path / "theirs", pooling=pooling)
+    assert (encoder.max_seq_length, encoder[0].do_lower_case) == (9, True)
+    save_encoder(encoder, tmp_path / "ours")
+    saved = json.loads((tmp_path / "ours" / "sentence_bert_config.json").read_text())
+    assert (saved["max_seq_length"], saved["do_lower_case"]) == (9, True)
+
+
+def test_no_text_becomes_a_chat(bert, tmp_path):
+    plain = shutil.copytree(bert, tmp_path / "plain")
+    settings = json.loads((plain / "tokenizer_config.json").read_text())
+    chat = {"chat_template": "{% for m in messages %}cat {{ m['content'] }}{% endfor %}"}
+    (plain / "tokenizer_config.json").write_text(json.dumps(settings | chat))
+    expected = encode(load_encoder(bert), TEXTS, precision="fp32")
+    encoder = load_encoder(plain)
+    save_encoder(encoder, tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(encode(encoder, TEXTS, precision="fp32"), expected, atol=1e-6)
+    np.testing.assert_allclose(theirs, unit(expected), atol=1e-5)
+    SentenceTransformer(modules=[Transformer(str(plain)), Pooling(32)], device="cpu").save(str(tmp_path / "chat"))
+    with pytest.raises(EncoderError, match="puts its texts into a template of chats"):
+        load_encoder(tmp_path / "chat")

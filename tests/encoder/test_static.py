@@ -6,12 +6,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tiny import TEXTS, make_tokenizer
+from tokenizers import Tokenizer
 
 from selfsent.encoder.dropout import dropout_rows, set_dropout
 from selfsent.encoder.embed import collate, embed, install_word_dropout
 from selfsent.encoder.encode import encode
 from selfsent.encoder.inspect import pooling_name, tokenizer_of
 from selfsent.encoder.load import load_encoder
+from selfsent.encoder.open import open_encoder
 from selfsent.encoder.save import save_encoder
 from selfsent.errors import UserError
 from selfsent.objectives.declutr import DeCLUTR
@@ -49,6 +51,20 @@ def test_it_is_what_sentence_transformers_computes_without_us(vectors, folder):
     plain = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     assert np.array_equal(embed(vectors, tokens(vectors)).detach().numpy(), plain)
     assert np.array_equal(encode(vectors, TEXTS), plain)
+
+
+def test_a_tokenizer_that_cuts_texts_cuts_them_everywhere(vectors, folder, tmp_path):
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(3)
+    table = vectors[0].embedding.weight.detach()
+    modules = [StaticEmbedding(tokenizer, embedding_weights=table)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "cut"), create_model_card=False)
+    cut, whole = open_encoder(tmp_path / "cut"), open_encoder(folder)
+    plain = SentenceTransformer(str(tmp_path / "cut"), device="cpu").encode(TEXTS)
+    assert np.allclose(cut.embed(TEXTS), plain, atol=1e-6)
+    assert [len(ids) for ids, _ in cut.readers[0].tokenize(TEXTS, "right")] == [3] * len(TEXTS)
+    assert cut.max_length == 3
+    assert cut.digest != whole.digest
 
 
 def test_modules_behind_the_vectors_are_applied(vectors):

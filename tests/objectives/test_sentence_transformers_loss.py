@@ -110,5 +110,9 @@ def test_what_cannot_work_is_refused(bert, tmp_path):
         ObjectiveLoss(model, "declutr")
     with pytest.raises(ConfigurationError, match="temprature"):
         ObjectiveLoss(model, "simcse", ["temprature=1"])
+    wrapped = ObjectiveLoss(model, "simcse")
+    wrapped.model = torch.nn.DataParallel(model)  # as the trainer does on several GPUs
+    with pytest.raises(ConfigurationError, match="in one process on one device"):
+        wrapped([])
     with pytest.raises(EncoderError, match="no weights of this objective"):
         ObjectiveLoss(model, "simcse").restore(tmp_path)

@@ -20,6 +20,7 @@ from selfsent.text import clean, markup
         ("http://x.org/?a=1&copy=2&reg=3 &#233;&#xE9;", "http://x.org/?a=1&copy=2&reg=3 éé"),
         ("16\xa0mm &amp; 3&nbsp;km", "16 mm & 3 km"),
         ("zero\u200bwidth\ufeff soft\xadhyphen\x07", "zerowidth softhyphen"),
+        ("one\x0btwo\x1dthree", "one\ntwo\nthree"),
         ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("lone \ud800 surrogate", "lone  surrogate"),
@@ -128,6 +129,7 @@ def test_a_long_line_of_chinese_is_split_as_its_parts_are():
 
 
 def test_words_are_what_spaces_part():
+    assert clean.count_words("ฉันลืมรหัสผ่านของฉัน") == 4  # 15 letters, the signs of vowels and tones left out
     assert clean.count_words("l’été – don't stop") == 4
 
 

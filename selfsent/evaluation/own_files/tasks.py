@@ -60,7 +60,8 @@ def classification_task(task: str, path: Path) -> FewShot:
         return FewShot(name=task, train=train, test=test, notes=_shared(train, test))
     rows = _rows(path)
     pairs = _labelled(path, rows)
-    splits = [str(row.get("split", "")).strip().lower() for _, row in rows]
+    named = next((name for name in rows[0][1] if str(name).lower() == "split"), "split") if rows else "split"
+    splits = [str(row.get(named, "")).strip().lower() for _, row in rows]
     if not any(splits):
         train, test = _halves(pairs)
         return FewShot(name=task, train=train, test=test, parting="half of each class, drawn with seed 0")
@@ -251,7 +252,9 @@ def _columns(path: Path, rows: Rows, *kinds: str, text: str | None = None) -> li
 def _column(path: Path, columns: list[str], kind: str) -> str:
     named = [name for name in NAMES[kind] if name in columns]
     others = {name for other, names in NAMES.items() if other != kind for name in names} | {"split"}
-    found = named[:1] or [column for column in columns if column not in others]
+    if len(named) > 1 and kind not in named:
+        raise DataError(f"{path} has several columns for {kind!r}, {', '.join(map(repr, named))}: name one {kind!r}")
+    found = named[:1] or [column for column in columns if column.lower() not in others]
     if len(found) != 1:
         raise DataError(f"{path} has no column {kind!r}: it has {', '.join(map(repr, columns))}")
     return found[0]

@@ -159,6 +159,8 @@ def test_retrieval_in_beirs_layout(tmp_path, header):
         ("classification", "t.csv", "text,label,split\na,x,one\nb,y,two\n", "'split' should say train or test"),
         ("classification", "t.csv", "text,label\n", "holds no rows"),
         ("classification", "t.csv", "a,b,c\n1,2,3\n", "has no column 'text': it has 'a', 'b', 'c'"),
+        ("classification", "t.csv", "title,content,label\na,b,x\n", "several columns for 'text', 'title', 'content'"),
+        ("classification", "t.csv", "text,label,Split\na,x,train\n", "has the splits 'train'"),
         (
             "classification",
             "t.csv",
