@@ -389,3 +389,9 @@ def test_a_preset_gives_way_to_what_is_set_and_is_checked():
 def test_without_cleaning_near_duplicates_are_still_found(prepare):
     found = prepare(f"{lines(40)}\n\n{sentence(3)}\n", clean=False, held_out=0)
     assert len(found) == 40
+
+
+def test_without_cleaning_documents_that_are_split_keep_their_markup(prepare):
+    rows = "".join(json.dumps({"text": f"Keep <b>this</b> &amp; that, number {n}."}) + "\n" for n in range(9))
+    found = prepare(rows, "a.jsonl", clean=False, held_out=0, deduplicate="exact")
+    assert (found.account.markup, found.texts([0])) == (0, ["Keep <b>this</b> &amp; that, number 0."])
