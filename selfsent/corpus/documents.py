@@ -22,6 +22,7 @@ from xml.parsers import expat
 from selfsent.corpus import formats, limits
 from selfsent.corpus.formats import Columns, Located, OpenFile
 from selfsent.errors import CorpusError, UserError, first_line
+from selfsent.text.clean import encodings_of
 
 _WHOLE = 1 << 26  # bytes of a message with what is attached to it, or of a row of a sheet as XML
 _PAGE = 1 << 23  # bytes of a page with its markup, which takes minutes where it was made to
@@ -34,9 +35,7 @@ _INLINE = re.compile(
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]+)|<\?xml[^>]{0,200}encoding=[\"']([\w-]+)", re.IGNORECASE)
 _FRONT_MATTER = re.compile(r"\A---\r?\n(?=\s*[\w.-]+\s*:).*?^---\r?$", re.DOTALL | re.MULTILINE)
 # A tag that is named in Markdown and never ends: what follows is seen, as people see it where it is published.
-_NAMED = re.compile(
-    r"<(?=(script|style|title|textarea|template|noscript|svg|pre)\b)(?!.*</\1)", re.DOTALL | re.IGNORECASE
-)
+_NAMED = re.compile(r"<(?=(script|style|title|textarea|template|noscript|svg|pre)\b)", re.IGNORECASE)
 _SENT = re.compile(rb"\d:\d\d.*\d{4}")  # time and year of the line before a message, which no paragraph has
 _SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 _UNREAD = ("Fallback", "fld")  # what is there once more for older programs; the number of a slide, or its date
@@ -180,11 +179,8 @@ def _mail(file: OpenFile, columns: Columns | None) -> Iterator[Located]:
 def _message(where: str, file: OpenFile, raw: bytes, columns: Columns | None) -> Located:
     with _reading(file, f"mail that can be read{where.removeprefix(str(file.path))}"):
         mail: Any = message_from_bytes(_QUOTED_FROM.sub(rb"\1", raw), policy=policy.default)
-        texts = []
-        for part in _parts(mail):
-            text = _decode_part(part)
-            texts.append((_Page(text).text() if part.get_content_subtype() == "html" else text).strip())
-        return where, _row(where, "\n".join(filter(None, texts)), str(mail["subject"] or ""), columns)
+        texts = filter(None, map(_text_of, _parts(mail)))
+        return where, _row(where, "\n".join(texts), str(mail["subject"] or ""), columns)
 
 
 def _parts(mail: Any) -> list[Any]:  # noqa: ANN401 - of email
@@ -196,22 +192,15 @@ def _parts(mail: Any) -> list[Any]:  # noqa: ANN401 - of email
     return [own for part in shown if part.get_content_maintype() in ("text", "multipart") for own in _parts(part)]
 
 
-def _decode_part(part: Any) -> str:  # noqa: ANN401
-    raw = part.get_payload(decode=True)
-    try:
-        names = _encodings(part.get_content_charset() or "ascii")
-    except LookupError:  # a character set that nobody knows
-        names = ["utf-8"]
-    for name in names:
+def _text_of(part: Any) -> str:  # noqa: ANN401
+    raw, names = part.get_payload(decode=True), ["utf-8"]  # where nobody knows the character set
+    with suppress(LookupError):
+        names = encodings_of(part.get_content_charset() or "ascii")
+    text = raw.decode(names[0], errors="replace")
+    for name in reversed(names):
         with suppress(UnicodeDecodeError):
-            return str(raw.decode(name))
-    return str(raw.decode(names[0], errors="replace"))
-
-
-def _encodings(charset: str) -> list[str]:
-    """Return by what bytes of a character set are read, in order: many programs name a smaller set than they write."""
-    name = codecs.lookup(charset).name
-    return {"ascii": ["utf-8", "cp1252"], "iso8859-1": ["cp1252", "iso8859-1"]}.get(name, [name])
+            text = raw.decode(name)
+    return (_Page(text).text() if part.get_content_subtype() == "html" else str(text)).strip()
 
 
 class _Page(HTMLParser):
@@ -267,7 +256,9 @@ def _markdown_rows(file: OpenFile, columns: Columns | None) -> Iterator[Located]
     with _reading(file, "page of Markdown"):
         text = _FRONT_MATTER.sub("", _decoded(file))
         rendered = MarkdownIt("commonmark").enable("table").render(text)
-        page = _Page(_NAMED.sub("&lt;", rendered), _UNSEEN | {"pre"})
+        ended = {match[1].lower(): match.start() for match in re.finditer(r"</(\w+)", rendered)}
+        seen = _NAMED.sub(lambda tag: tag[0] if tag.start() < ended.get(tag[1].lower(), -1) else "&lt;", rendered)
+        page = _Page(seen, _UNSEEN | {"pre"})
         yield file.path, _row(file.path, page.text(), page.heading, columns)
 
 
@@ -283,7 +274,7 @@ def _decoded(file: OpenFile) -> str:
     except UnicodeDecodeError as error:
         if said := _CHARSET.search(raw[:2048]):
             with suppress(LookupError):
-                for name in _encodings((said[1] or said[2]).decode()):
+                for name in encodings_of((said[1] or said[2]).decode()):
                     with suppress(UnicodeDecodeError):
                         return raw.decode(name)
         raise file.undecodable(error) from error

@@ -90,8 +90,8 @@ def _open(folder: ModelFolder, pooling: str | None, template: str | None) -> Sen
         "message" in (folder.texts.get("modality_config") or {}) or folder.texts.get("processing_kwargs")
     ):
         raise EncoderError(
-            f"{folder.name} puts its texts into a template of chats, or reads them by settings of its own, which is not "
-            "done here: give an encoder that reads text as it is"
+            f"{folder.name} puts its texts into a template of chats, or reads them by settings of its own, which is "
+            "not done here: give an encoder that reads text as it is"
         )
     if encoder is None and folder.listed and pooling in (None, "prompt", "mean"):
         # In fp32 from the start: modules behind a transformer in fp16 would be rounded to it.

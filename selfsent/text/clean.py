@@ -1,5 +1,6 @@
 """Remove markup leftovers from raw text and split it into sentences."""
 
+import codecs
 import html
 import re
 import unicodedata
@@ -77,6 +78,16 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode(errors="replace").decode()
     return text
+
+
+def encodings_of(charset: str) -> list[str]:
+    """Return by what bytes of a character set are read, in order: many programs name a smaller set than they write.
+
+    Raises:
+        LookupError: nobody knows it.
+    """
+    name = codecs.lookup(charset).name
+    return {"ascii": ["utf-8", "cp1252"], "iso8859-1": ["cp1252", "iso8859-1"]}.get(name, [name])
 
 
 def one_line(text: str) -> str:

@@ -415,6 +415,13 @@ def test_markup_that_is_never_closed_takes_no_square_of_time(tmp_path, unclosed)
     assert time.process_time() - begun < 20
 
 
+def test_tags_that_markdown_only_names_take_no_square_of_time(tmp_path):
+    (tmp_path / "a.md").write_text("words <script> " * 30_000)
+    begun = time.process_time()
+    assert read(tmp_path / "a.md")[0][1].count("<script>") == 30_000
+    assert time.process_time() - begun < 20
+
+
 @pytest.mark.parametrize("name", ["a.xlsx", "a.db", "a.mbox", "a.pdf", "a.docx"])
 @pytest.mark.parametrize("damage", ["text", "empty", "half"])
 def test_a_broken_one_is_one_sentence(tmp_path, name, damage):
