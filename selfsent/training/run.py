@@ -3,6 +3,7 @@
 recipe -> encoder, corpus, objective, batches -> Trainer -> model folder -> scores before and after
 """
 
+import gc
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -122,9 +123,12 @@ def train_run(
     """
     plan = registry.plan_objective(recipe.method, recipe.objective)
     corpus_config = build_config(CorpusConfig, recipe.corpus, "corpus")
-    with distributed.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
-        progress = tracked(progress, tracker, folder) if group.first else SILENT
-        return _train_in(folder, recipe, plan, corpus_config, group, accept, resume=resume, progress=progress)
+    try:
+        with distributed.joined(recipe.hardware.device) as group, writing(folder, group, resume=resume):
+            progress = tracked(progress, tracker, folder) if group.first else SILENT
+            return _train_in(folder, recipe, plan, corpus_config, group, accept, resume=resume, progress=progress)
+    finally:
+        gc.collect()  # encoder, objective and optimizer refer to each other: of many runs of a process all would stay
 
 
 def _train_in(

@@ -101,7 +101,7 @@ def test_trouble_at_any_moment_is_one_sentence_and_afterwards_the_bytes_are_the_
             status, _, err = command(*called)
             assert status == 0, (what, err)
         assert left(tmp_path) == expected, what
-    assert stopped > turn / 2
+    assert stopped >= turn / 2  # a search whose cache cannot be written goes on
 
 
 IMPORTS = """
