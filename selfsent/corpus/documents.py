@@ -21,8 +21,8 @@ from xml.parsers import expat
 
 from selfsent.corpus import formats, limits
 from selfsent.corpus.formats import Columns, Located, OpenFile
+from selfsent.corpus.unpacking import encodings_of
 from selfsent.errors import CorpusError, UserError, first_line
-from selfsent.text.clean import encodings_of
 
 _WHOLE = 1 << 26  # bytes of a message with what is attached to it, or of a row of a sheet as XML
 _PAGE = 1 << 23  # bytes of a page with its markup, which takes minutes where it was made to
@@ -209,8 +209,10 @@ class _Page(HTMLParser):
     def __init__(self, page: str, unseen: frozenset[str] = _UNSEEN) -> None:
         super().__init__()
         self.title, self.heading, self._blocks, self._open, self._unseen = "", "", [""], [""], unseen
-        self.feed(page)
-        if not self.rawdata.startswith("<"):  # a comment or tag that never ends is no text
+        # A comment or tag that never ends is no text, and the parser would take the square of many of them.
+        begun = page.find("<", page.rfind(">") + 1)
+        self.feed(page if begun < 0 else page[:begun])
+        if not self.rawdata.startswith("<!--"):
             self.close()
 
     def text(self) -> str:

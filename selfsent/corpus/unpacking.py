@@ -70,3 +70,13 @@ class _Unpacked(io.RawIOBase):
             data = self._stream.decompress(packed, len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+
+def encodings_of(charset: str) -> list[str]:
+    """Return by what bytes of a character set are read, in order: many programs name a smaller set than they write.
+
+    Raises:
+        LookupError: nobody knows it.
+    """
+    name = codecs.lookup(charset).name
+    return {"ascii": ["utf-8", "cp1252"], "iso8859-1": ["cp1252", "iso8859-1"]}.get(name, [name])

@@ -65,9 +65,7 @@ class ObjectiveLoss(nn.Module):
 
     def forward(self, sentence_features: Sequence[Mapping[str, Tensor]], labels: Tensor | None = None) -> Terms:
         """Return the weighted terms by name; the trainer logs each and trains their sum."""
-        if not isinstance(
-            self.model, SentenceTransformer
-        ):  # the trainer has wrapped it, and would not gather embeddings
+        if not isinstance(self.model, SentenceTransformer):  # wrapped by the trainer: nothing would be gathered
             raise ConfigurationError(
                 "ObjectiveLoss trains in one process on one device: set CUDA_VISIBLE_DEVICES=0, or use selfsent train"
             )

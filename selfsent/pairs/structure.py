@@ -39,7 +39,7 @@ def structure_pairs(
     Args:
         corpus: files, folders, hub names of data sets, or "pydocs".
         out: a .jsonl or .parquet file; a pairs file that is there is replaced.
-        kinds: of: "adjacent", "summary", "title", "halves".
+        kinds: some of "adjacent", "summary", "title", "halves".
         max_adjacent: adjacent pairs of one document, at most, so that long documents do not prevail.
         max_pairs: of each kind, at most; which are kept depends on their content alone.  With it the pairs are held
             in memory.

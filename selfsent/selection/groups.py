@@ -3,6 +3,7 @@
 Neighbours stay neighbours on the map: t-SNE (van der Maaten and Hinton 2008) of cosine distances.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from selfsent.text.stems import likely_stop_words
 MOST = 400  # texts on a map
 LEAST = 30
 _WORDS = 3  # that name a group
+_SPELLED = re.compile(rf"{clean.SPELLED.pattern}{{2,}}")  # Thai to Khmer, where words have no ends
 _PERPLEXITY = 20  # neighbours that a text is placed by, about
 
 
@@ -46,7 +48,7 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
     share of the texts of the group, q of the others, each with half a text added, so that a word of one text alone does
     not win.
     """
-    words = [{word for word in clean.words(text) if _names(word)} for text in texts]
+    words = [{word for word in (*clean.words(text), *_SPELLED.findall(text)) if _names(word)} for text in texts]
     names, everywhere = [], Counter(word for of_text in words for word in of_text)
     stop_words = likely_stop_words(everywhere)
     for group in sorted({*clusters}):
@@ -63,7 +65,7 @@ def name_groups(texts: Sequence[str], clusters: Sequence[int]) -> list[list[str]
 
 
 def _names(word: str) -> bool:
-    return not word.isdigit() and (len(word) > 1 or not word.isascii())  # one sign of Chinese is a word
+    return not word.isdigit() and (len(word) > 1 or word >= "\u2e80")  # one sign of Chinese is a word
 
 
 def map_places(rows: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:

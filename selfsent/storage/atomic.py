@@ -47,6 +47,8 @@ def replacing(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial, before = unfinished(target), unfinished(target.with_name(f"{target.name}.before"))
     remove(partial)
+    if before.exists() and not target.exists():  # of a call that was killed between the two renames
+        rename(before, target)
     remove(before)
     try:
         _announce("open", partial)

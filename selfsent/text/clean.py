@@ -1,6 +1,5 @@
 """Remove markup leftovers from raw text and split it into sentences."""
 
-import codecs
 import html
 import re
 import unicodedata
@@ -26,7 +25,7 @@ _NARROWEST = 30  # columns of hard-wrapped prose
 _FULL = 0.85  # of the width, with the word that would not have fitted
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-_SPELLED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # of these, those with letters: Thai to Khmer
+SPELLED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # of these, those with letters: Thai to Khmer
 _LETTERS_A_WORD = 4
 _WORD = re.compile(rf"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\S)+")
 # Vowel signs of the Indian scripts and of Arabic and Hebrew continue a word, and so does the zero-width joiner; Python
@@ -80,16 +79,6 @@ def encodable(text: str) -> str:
     return text
 
 
-def encodings_of(charset: str) -> list[str]:
-    """Return by what bytes of a character set are read, in order: many programs name a smaller set than they write.
-
-    Raises:
-        LookupError: nobody knows it.
-    """
-    name = codecs.lookup(charset).name
-    return {"ascii": ["utf-8", "cp1252"], "iso8859-1": ["cp1252", "iso8859-1"]}.get(name, [name])
-
-
 def one_line(text: str) -> str:
     """Replace every run of white space by a single space."""
     return " ".join(text.split())
@@ -137,7 +126,7 @@ def count_words(text: str) -> int:
     """Count words; in scripts without spaces, characters, or where these are letters, a word for every four."""
     if text.isascii() or not _UNSPACED.search(text):
         return len(text.split())
-    spelled = _SPELLED.findall(text)
+    spelled = SPELLED.findall(text)
     letters = sum(unicodedata.category(sign)[0] == "L" for sign in spelled)
     return len(_WORD.findall(text)) - len(spelled) + -(-letters // _LETTERS_A_WORD)
 

@@ -165,6 +165,8 @@ def test_a_page_gives_what_is_seen_of_it_by_blocks(tmp_path):
     assert read(tmp_path / "a.html") == [("The page", "\n".join(seen))]
     (tmp_path / "b.html").write_text('<p>One</p><script>var a = "<!--";</script><p>Two</p><!-- never closed <p>no')
     assert read(tmp_path / "b.html") == [("", "One\nTwo")]
+    (tmp_path / "c.html").write_text('<p>One</p><a href="x>link</a> and the rest <p>Two</p>')  # a quote that never ends
+    assert read(tmp_path / "c.html")[0][1].endswith("link and the rest\nTwo")
 
 
 @pytest.mark.parametrize("head", ['<meta charset="cp1252">', "<META content='text/html; charset=windows-1252'>"])

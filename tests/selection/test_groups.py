@@ -39,6 +39,8 @@ def test_a_group_is_named_by_the_words_that_set_it_apart():
     assert name_groups(["who was it"] * 3 + ["the card"] * 3, [0] * 3 + [1] * 3) == [["it", "was", "who"], ["card"]]
     hindi = ["\u092a\u093e\u0938\u0935\u0930\u094d\u0921"] * 3 + ["\u092c\u093f\u0932"] * 3  # with vowel signs
     assert name_groups(hindi, [0] * 3 + [1] * 3) == [[hindi[0]], [hindi[3]]]
+    thai = ["\u0e2b\u0e21\u0e32 \u0e43\u0e2b\u0e0d\u0e48"] * 3 + ["\u0e41\u0e21\u0e27"] * 3  # as words
+    assert name_groups(thai, [0] * 3 + [1] * 3)[1] == [thai[3]]
     assert name_groups(["\u72ac \u8f66"] * 3 + ["\u732b"] * 3, [0] * 3 + [1] * 3)[1] == ["\u732b"]
 
 

@@ -152,6 +152,15 @@ def sealed_file(target):
         file.write(b"data")
 
 
+def test_a_folder_that_a_killed_call_had_set_aside_comes_back(tmp_path):
+    aside = atomic.unfinished(tmp_path / "out.before")
+    aside.mkdir()
+    (aside / "a.txt").write_text("old")
+    with pytest.raises(RuntimeError), atomic.replacing(tmp_path / "out"):
+        raise RuntimeError
+    assert (tmp_path / "out" / "a.txt").read_text() == "old"
+
+
 @pytest.mark.parametrize("write", [cached_folder, published_folder, sealed_file])
 def test_what_is_written_once_is_whole_or_absent_wherever_the_process_is_killed(tmp_path, write):
     write(tmp_path / "whole")
